@@ -1,0 +1,143 @@
+"""The claims ledger: a notebook records a verdict with its evidence, the build collates.
+
+``claims.csv`` holds the rows: a sentence, where it is from, the verdict that the book argues for, the kind of evidence
+it needs and the chapters that give it. A row is *shown* once a chapter's check ran and the chapter then recorded the
+verdict with what the check computed. The record travels in the executed notebook, beside what the reader sees, so a
+verdict can never outlive its check.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from shiftbound import InputError, require
+
+MIME = "application/vnd.shiftbound.claim+json"
+ARGUED = ("proved", "proved under stated hypotheses", "refuted as worded", "ill-posed", "not implied")
+MEASURED = ("supported by measurement", "contradicted by measurement", "inconclusive")
+OPEN = "to be measured"
+VERDICTS = (*ARGUED, OPEN, *MEASURED)
+
+
+@cache
+def rows() -> dict[str, dict[str, str]]:
+    """The ledger's rows by id, as they stand in ``claims.csv``.
+
+    >>> rows()["L1"]["verdict"]
+    'proved'
+    """
+    with (files("shiftbound") / "claims.csv").open(encoding="utf-8", newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def record(claim: str, verdict: str, evidence: Mapping[str, object], *, check: str | Sequence[str], theorem: str) -> None:
+    """Record ``verdict`` on the ledger row ``claim``, with the ``evidence`` that the cells tagged ``check`` computed.
+
+    ``evidence`` maps a short description to a value (number, Fraction, string); ``check`` names the tags of the check
+    cells of the same notebook; ``theorem`` is the label of the statement that the row links to. An unknown id, a verdict
+    outside the vocabulary, or one that contradicts the ledger raises `InputError`.
+    """
+    _allowed(claim, verdict)
+    require(bool(evidence), "evidence", evidence, "what the check computed, as a mapping that is not empty")
+    from IPython.display import display
+
+    row = rows()[claim]
+    entry = {
+        "id": claim,
+        "verdict": verdict,
+        "evidence": {key: _plain(value) for key, value in evidence.items()},
+        "check": [check] if isinstance(check, str) else list(check),
+        "theorem": theorem,
+    }
+    shown = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(str(value))}</dd>" for key, value in entry["evidence"].items())
+    card = (
+        f'<div class="sb-claim sb-{verdict.replace(" ", "-")}" id="claim-{claim}"><p><b>{claim}</b> '
+        f'<span class="sb-verdict">{verdict}</span><br>{html.escape(row["claim"])}</p><dl>{shown}</dl></div>'
+    )
+    text = f"{claim} {verdict}: {row['claim']} {entry['evidence']}"
+    display({MIME: entry, "text/html": card, "text/plain": text}, raw=True)
+
+
+def _allowed(claim: str, verdict: str) -> None:
+    known = rows()
+    require(claim in known, "claim", claim, f"one of the ledger's rows {', '.join(known)}")
+    require(verdict in VERDICTS, "verdict", verdict, f"one of: {'; '.join(VERDICTS)}")
+    declared = known[claim]["verdict"]
+    allowed = (OPEN, *MEASURED) if declared == OPEN else (declared,)
+    # A row argued in a theory chapter may be measured later on: the measured verdict is recorded as further evidence.
+    if declared != OPEN and "trained-model" in known[claim]["evidence_kind"]:
+        allowed = (declared, *MEASURED)
+    require(verdict in allowed, "verdict", verdict, f"{' or '.join(allowed)}, as the ledger says of {claim}")
+
+
+def _plain(value: object) -> object:
+    """A value as JSON holds it: fractions and expressions as text, floats to six significant digits."""
+    if isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return _plain(value.item())
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def collate(notebooks: Iterable[Path], *, smoke: bool = False) -> list[dict[str, object]]:
+    """The ledger as the executed ``notebooks`` leave it, one object a row.
+
+    Keys: ``id, source, claim, verdict, evidence_kind, chapter, shown`` and, for rows that are shown, ``records`` (each
+    with notebook, theorem, check and evidence). Raises `InputError` for an unknown id, a verdict outside the
+    vocabulary, one row with two verdicts, or a record whose check cell is missing or did not run before it.
+    Under ``smoke`` the empirical rows stay "to be measured".
+    """
+    ledger = {claim: {**row, "shown": False, "records": []} for claim, row in rows().items()}
+    for path in sorted(notebooks):
+        for entry in _records(path):
+            row = ledger[entry["id"]]
+            row["records"].append({"notebook": path.stem, **{key: entry[key] for key in ("verdict", "theorem", "check", "evidence")}})
+    for row in ledger.values():
+        verdicts = {entry["verdict"] for entry in row["records"]} - {OPEN}
+        argued, measured = verdicts - set(MEASURED), verdicts & set(MEASURED)
+        if len(argued) > 1 or len(measured) > 1:
+            where = "; ".join(f"{entry['notebook']}: {entry['verdict']}" for entry in row["records"])
+            raise InputError(f"{row['id']} is recorded with different verdicts ({where}); they must agree")
+        row["shown"] = bool(row["records"])
+        if row["verdict"] == OPEN and measured and not smoke:
+            row["verdict"] = measured.pop()
+    return list(ledger.values())
+
+
+def _records(path: Path) -> Iterable[dict]:
+    """The records in one executed notebook, each checked."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    ran: set[str] = set()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        for output in cell["outputs"]:
+            entry = output.get("data", {}).get(MIME)
+            if entry is None:
+                continue
+            _allowed(entry["id"], entry["verdict"])
+            missing = [tag for tag in entry["check"] if tag not in ran | set(cell["metadata"].get("tags", []))]
+            if missing:
+                raise InputError(f"{path.stem} records {entry['id']} but its check {', '.join(missing)} did not run before it")
+            yield entry
+        if cell.get("execution_count") is not None and not any(o["output_type"] == "error" for o in cell["outputs"]):
+            ran |= set(cell["metadata"].get("tags", []))
+
+
+def counts(ledger: Iterable[Mapping[str, object]]) -> dict[str, int]:
+    """How many rows carry each verdict; rows not shown count under "not yet shown"."""
+    result = dict.fromkeys((*VERDICTS, "not yet shown"), 0)
+    for row in ledger:
+        result[str(row["verdict"]) if row["shown"] else "not yet shown"] += 1
+    return result
