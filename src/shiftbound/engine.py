@@ -1,0 +1,176 @@
+"""Runs a grid on Dask: a local cluster by default, any Dask scheduler by its address.
+
+A notebook asks ``run(grid)`` for a table. What the store has comes back at once; the rest goes to the cluster, longest
+first, each run under its store key, so that two askers of one scheduler train one run once. The asker writes a result
+as soon as it arrives: what is killed loses the runs in flight. A worker that dies is replaced and its run retried; a
+run that raises is reported by its name after the others are done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shiftbound import InputError
+from shiftbound.runs import Grid, Run, Scoring
+from shiftbound.store import Store, rows_key, weights_key
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from distributed import Client
+
+Pair = tuple[Run, Scoring]
+
+
+class RunsFailed(RuntimeError):
+    """Some runs raised; the others are in the store. ``failures`` maps a run's name to what it said."""
+
+    def __init__(self, failures: dict[str, str]) -> None:
+        self.failures = failures
+        said = "; ".join(f"{name}: {message}" for name, message in failures.items())
+        super().__init__(f"{len(failures)} of the runs failed, the others are stored: {said}")
+
+
+@dataclass
+class Progress:
+    """How far a sweep is. ``remaining`` is in seconds, from the work done so far, None before the first run ends."""
+
+    total: int
+    reused: int
+    trained: int = 0
+    rescored: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    last: str = ""
+    remaining: float | None = None
+
+    @property
+    def done(self) -> int:
+        return self.reused + self.trained + self.rescored + len(self.failed)
+
+
+def cost(run: Run) -> float:
+    """Relative training time of a run: layers grow with the width and with the length, steps are counted in full."""
+    return run.steps * run.batch * (run.length + 8) * run.depth * (run.width + 64) * (1 + run.length / 128)
+
+
+def work(run: Run, scoring: Scoring, weights: bytes | None, key: str, checkpoint: str | None) -> tuple[bytes, list[dict]]:
+    """What a worker does: train (unless it is handed the weights), then score."""
+    from shiftbound import evaluation, training
+
+    if key != rows_key(run, scoring):
+        raise InputError(f"the worker's shiftbound or torch differs from the asker's, so {run.name} would not be the same run")
+    trained = training.load(weights) if weights else training.train(run, checkpoint=checkpoint)
+    return weights or training.dump(trained), evaluation.score(trained, run, scoring)
+
+
+@contextlib.contextmanager
+def cluster(scheduler: str | None = None, jobs: int | None = None) -> Iterator[Client]:
+    """A Dask client: of ``scheduler`` or ``SHIFTBOUND_SCHEDULER``, else of a local cluster of one process a core."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    address = scheduler or os.environ.get("SHIFTBOUND_SCHEDULER")
+    if address:
+        try:
+            client = Client(address, timeout="20s", set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise InputError(f"scheduler = {address!r} does not answer; it must be the address of a running Dask scheduler") from error
+        with client:
+            yield client
+        return
+    quiet = {"distributed.scheduler.worker-saturation": 1.0, "distributed.admin.tick.limit": "1h", "distributed.worker.memory.terminate": False}
+    with (
+        dask.config.set(quiet),
+        LocalCluster(
+            n_workers=jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or os.cpu_count(),
+            threads_per_worker=1,
+            dashboard_address=None,
+            host="127.0.0.1",
+            silence_logs=50,
+        ) as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def sweep(
+    pairs: Iterable[Pair],
+    *,
+    scheduler: str | None = None,
+    jobs: int | None = None,
+    store: Store | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Bring every (run, scoring) into the store; ``report`` hears of each that is done. Never raises for a failed run."""
+    store = store or Store()
+    pairs = list(dict.fromkeys(pairs))
+    missing = [pair for pair in pairs if store.rows(*pair) is None]
+    progress = Progress(total=len(pairs), reused=len(pairs) - len(missing))
+    report(progress)
+    if missing:
+        with cluster(scheduler, jobs) as client:
+            _drain(client, sorted(missing, key=lambda pair: -cost(pair[0])), store, progress, report)
+    return progress
+
+
+def _drain(client: Client, pairs: list[Pair], store: Store, progress: Progress, report: Callable) -> None:
+    from distributed import as_completed
+
+    asked = {}
+    for index, (run, scoring) in enumerate(pairs):
+        weights = store.weights(run)
+        key = rows_key(run, scoring)
+        checkpoint = str(store.checkpoint_path(run)) if weights is None else None
+        future = client.submit(
+            work, run, scoring, weights, key, checkpoint, key=f"{run.name}-{key}", priority=-index, retries=0, pure=False
+        )
+        asked[future.key] = (run, scoring, weights is None, future)
+    start, done, ahead = time.monotonic(), 0.0, sum(_effort(*entry[:3]) for entry in asked.values())
+    for future in as_completed([entry[3] for entry in asked.values()]):
+        run, scoring, fresh, _ = asked.pop(future.key)
+        try:
+            weights, rows = future.result()
+            store.save(run, scoring, weights, rows)
+            progress.trained += fresh
+            progress.rescored += not fresh
+        except Exception as error:  # a failed run must not take the others with it; it is reported by name
+            progress.failed[run.name] = f"{type(error).__name__}: {error}"
+        future.release()
+        done += _effort(run, scoring, fresh)
+        ahead -= _effort(run, scoring, fresh)
+        progress.last = run.name
+        progress.remaining = (time.monotonic() - start) * ahead / done
+        report(progress)
+
+
+def _effort(run: Run, scoring: Scoring, fresh: bool) -> float:
+    return cost(run) if fresh else cost(run) / 4
+
+
+def run(grid: Grid, *, scheduler: str | None = None, jobs: int | None = None, store: Store | None = None) -> pd.DataFrame:
+    """The grid's tidy table, one row a run and shift, from the store or by training.
+
+    Columns: the run's own (``task, encoding, depth, width, seed, ...``), then ``family, level, length`` and what
+    `shiftbound.evaluation.score` measures. Raises `RunsFailed`, after the others are stored, where a run raised.
+    """
+    import pandas as pd
+
+    store = store or Store()
+    progress = sweep([(each, grid.scoring) for each in grid.runs], scheduler=scheduler, jobs=jobs, store=store)
+    if progress.failed:
+        raise RunsFailed(progress.failed)
+    rows = []
+    for each in grid.runs:
+        for row in store.rows(each, grid.scoring):
+            rows.append({**identity(each), **row, "key": weights_key(each)})
+    return pd.DataFrame(rows)
+
+
+def identity(run: Run) -> dict[str, object]:
+    """The columns that say which run a row belongs to."""
+    fields = ("task", "encoding", "depth", "width", "seed", "steps", "window", "control")
+    return {name: getattr(run, name) for name in fields} | dict(run.options)
