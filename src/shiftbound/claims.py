@@ -37,12 +37,14 @@ def rows() -> dict[str, dict[str, str]]:
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-def record(claim: str, verdict: str, evidence: Mapping[str, object], *, check: str | Sequence[str], theorem: str) -> None:
+def record(
+    claim: str, verdict: str, evidence: Mapping[str, object], *, check: str | Sequence[str], theorem: str
+) -> None:
     """Record ``verdict`` on the ledger row ``claim``, with the ``evidence`` that the cells tagged ``check`` computed.
 
     ``evidence`` maps a short description to a value (number, Fraction, string); ``check`` names the tags of the check
-    cells of the same notebook; ``theorem`` is the label of the statement that the row links to. An unknown id, a verdict
-    outside the vocabulary, or one that contradicts the ledger raises `InputError`.
+    cells of the same notebook; ``theorem`` is the label of the statement that the row links to. An unknown id, a
+    verdict outside the vocabulary, or one that contradicts the ledger raises `InputError`.
     """
     _allowed(claim, verdict)
     require(bool(evidence), "evidence", evidence, "what the check computed, as a mapping that is not empty")
@@ -56,7 +58,9 @@ def record(claim: str, verdict: str, evidence: Mapping[str, object], *, check: s
         "check": [check] if isinstance(check, str) else list(check),
         "theorem": theorem,
     }
-    shown = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(str(value))}</dd>" for key, value in entry["evidence"].items())
+    shown = "".join(
+        f"<dt>{html.escape(key)}</dt><dd>{html.escape(str(value))}</dd>" for key, value in entry["evidence"].items()
+    )
     card = (
         f'<div class="sb-claim sb-{verdict.replace(" ", "-")}" id="claim-{claim}"><p><b>{claim}</b> '
         f'<span class="sb-verdict">{verdict}</span><br>{html.escape(row["claim"])}</p><dl>{shown}</dl></div>'
@@ -102,7 +106,9 @@ def collate(notebooks: Iterable[Path], *, smoke: bool = False) -> list[dict[str,
     for path in sorted(notebooks):
         for entry in _records(path):
             row = ledger[entry["id"]]
-            row["records"].append({"notebook": path.stem, **{key: entry[key] for key in ("verdict", "theorem", "check", "evidence")}})
+            row["records"].append(
+                {"notebook": path.stem, **{key: entry[key] for key in ("verdict", "theorem", "check", "evidence")}}
+            )
     for row in ledger.values():
         verdicts = {entry["verdict"] for entry in row["records"]} - {OPEN}
         argued, measured = verdicts - set(MEASURED), verdicts & set(MEASURED)
@@ -129,7 +135,9 @@ def _records(path: Path) -> Iterable[dict]:
             _allowed(entry["id"], entry["verdict"])
             missing = [tag for tag in entry["check"] if tag not in ran | set(cell["metadata"].get("tags", []))]
             if missing:
-                raise InputError(f"{path.stem} records {entry['id']} but its check {', '.join(missing)} did not run before it")
+                raise InputError(
+                    f"{path.stem} records {entry['id']} but its check {', '.join(missing)} did not run before it"
+                )
             yield entry
         if cell.get("execution_count") is not None and not any(o["output_type"] == "error" for o in cell["outputs"]):
             ran |= set(cell["metadata"].get("tags", []))

@@ -57,12 +57,16 @@ def cost(run: Run) -> float:
     return run.steps * run.batch * (run.length + 8) * run.depth * (run.width + 64) * (1 + run.length / 128)
 
 
-def work(run: Run, scoring: Scoring, weights: bytes | None, key: str, checkpoint: str | None) -> tuple[bytes, list[dict]]:
+def work(
+    run: Run, scoring: Scoring, weights: bytes | None, key: str, checkpoint: str | None
+) -> tuple[bytes, list[dict]]:
     """What a worker does: train (unless it is handed the weights), then score."""
     from shiftbound import evaluation, training
 
     if key != rows_key(run, scoring):
-        raise InputError(f"the worker's shiftbound or torch differs from the asker's, so {run.name} would not be the same run")
+        raise InputError(
+            f"the worker's shiftbound or torch differs from the asker's, so {run.name} would not be the same run"
+        )
     trained = training.load(weights) if weights else training.train(run, checkpoint=checkpoint)
     return weights or training.dump(trained), evaluation.score(trained, run, scoring)
 
@@ -78,15 +82,23 @@ def cluster(scheduler: str | None = None, jobs: int | None = None) -> Iterator[C
         try:
             client = Client(address, timeout="20s", set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
-            raise InputError(f"scheduler = {address!r} does not answer; it must be the address of a running Dask scheduler") from error
+            raise InputError(
+                f"scheduler = {address!r} does not answer; it must be the address of a running Dask scheduler"
+            ) from error
         with client:
             yield client
         return
-    quiet = {"distributed.scheduler.worker-saturation": 1.0, "distributed.admin.tick.limit": "1h", "distributed.worker.memory.terminate": False}
+    quiet = {
+        "distributed.scheduler.worker-saturation": 1.0,
+        "distributed.admin.tick.limit": "1h",
+        "distributed.worker.memory.terminate": False,
+    }
     with (
         dask.config.set(quiet),
         LocalCluster(
-            n_workers=jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or os.cpu_count(),
+            n_workers=jobs or len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else jobs or os.cpu_count(),
             threads_per_worker=1,
             dashboard_address=None,
             host="127.0.0.1",
@@ -105,7 +117,7 @@ def sweep(
     store: Store | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
-    """Bring every (run, scoring) into the store; ``report`` hears of each that is done. Never raises for a failed run."""
+    """Bring every (run, scoring) into the store and report each that is done; a failed run is listed, not raised."""
     store = store or Store()
     pairs = list(dict.fromkeys(pairs))
     missing = [pair for pair in pairs if store.rows(*pair) is None]
@@ -126,7 +138,16 @@ def _drain(client: Client, pairs: list[Pair], store: Store, progress: Progress, 
         key = rows_key(run, scoring)
         checkpoint = str(store.checkpoint_path(run)) if weights is None else None
         future = client.submit(
-            work, run, scoring, weights, key, checkpoint, key=f"{run.name}-{key}", priority=-index, retries=0, pure=False
+            work,
+            run,
+            scoring,
+            weights,
+            key,
+            checkpoint,
+            key=f"{run.name}-{key}",
+            priority=-index,
+            retries=0,
+            pure=False,
         )
         asked[future.key] = (run, scoring, weights is None, future)
     start, done, ahead = time.monotonic(), 0.0, sum(_effort(*entry[:3]) for entry in asked.values())
@@ -151,7 +172,9 @@ def _effort(run: Run, scoring: Scoring, fresh: bool) -> float:
     return cost(run) if fresh else cost(run) / 4
 
 
-def run(grid: Grid, *, scheduler: str | None = None, jobs: int | None = None, store: Store | None = None) -> pd.DataFrame:
+def run(
+    grid: Grid, *, scheduler: str | None = None, jobs: int | None = None, store: Store | None = None
+) -> pd.DataFrame:
     """The grid's tidy table, one row a run and shift, from the store or by training.
 
     Columns: the run's own (``task, encoding, depth, width, seed, ...``), then ``family, level, length`` and what
