@@ -89,7 +89,8 @@ def bootstrap(
     removes cluster means should group by ``copy`` too. With fewer than 2 clusters the interval is (nan, nan).
     """
     require(0 < level < 1, "level", level, "between 0 and 1")
-    parts = [np.asarray(rows) for _, rows in sorted(table.reset_index(drop=True).groupby(list(cluster)).indices.items())]
+    indices = table.reset_index(drop=True).groupby(list(cluster)).indices
+    parts = [np.asarray(rows) for _, rows in sorted(indices.items())]
     estimate = statistic(table.assign(copy=0))
     if len(parts) < 2:
         return estimate, float("nan"), float("nan")
