@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,14 +104,15 @@ def _token_cosine(states: Float[Tensor, "b n d"]) -> float:
 
 def _layer_cosine(layers: list[Float[Tensor, "b n d"]]) -> float:
     """Mean cosine between a position's residual streams before and after a block."""
-    pairs = zip(layers[:-1], layers[1:], strict=True)
-    return float(np.mean([torch.cosine_similarity(a, b, dim=-1).mean().item() for a, b in pairs]))
+    return float(np.mean([torch.cosine_similarity(a, b, dim=-1).mean().item() for a, b in pairwise(layers)]))
 
 
 def _influence(model: torch.nn.Module, tokens: Int[Tensor, "b n"], ids: Int[Tensor, " n"]) -> float:
     """Mean of ||s - s'|| / ||s||, s the last state and s' the same with the first token after BOS replaced."""
     first = tokens[:, 1]
-    other = torch.where(first == first[0], torch.unique(first)[-1] if first[0] != first.max() else first.min(), first[0])
+    other = torch.where(
+        first == first[0], torch.unique(first)[-1] if first[0] != first.max() else first.min(), first[0]
+    )
     changed = torch.cat([tokens[:, :1], other[:, None], tokens[:, 2:]], 1)
     total = 0.0
     for row, also in zip(tokens.split(16), changed.split(16), strict=True):
@@ -122,7 +124,9 @@ def _influence(model: torch.nn.Module, tokens: Int[Tensor, "b n"], ids: Int[Tens
 # W1, the bound, Lipschitz quotients, collapse ---------------------------------------------------------------------
 
 
-def joint_cost(p: Float[ndarray, "s c"], y: Int[ndarray, " s"], q: Float[ndarray, "t c"], z: Int[ndarray, " t"]) -> ndarray:
+def joint_cost(
+    p: Float[ndarray, "s c"], y: Int[ndarray, " s"], q: Float[ndarray, "t c"], z: Int[ndarray, " t"]
+) -> ndarray:
     """max(|p - q|_inf, 1[y != z]): the cost under which f(p, y) = 1 - p_y is 1-Lipschitz.
 
     >>> joint_cost(np.array([[1.0, 0.0]]), np.array([0]), np.array([[0.8, 0.2]]), np.array([0])).round(3).tolist()
@@ -142,7 +146,7 @@ def soft_risk(observation: Observation) -> Float[ndarray, " s"]:
 
 
 def lipschitz(first: Observation, second: Observation, scale: float) -> tuple[float, float]:
-    """Greatest and 99 % quantile of |f - f'| / |z - z'| over pairs of states with the same label; z in units of ``scale``."""
+    """Greatest and 99 % quantile of |f - f'| / |z - z'| over pairs with the same label; z in units of ``scale``."""
     states = np.concatenate([first.states, second.states]) / scale
     labels, risks = np.concatenate([first.labels, second.labels]), np.concatenate([soft_risk(first), soft_risk(second)])
     i, j = np.nonzero(np.triu(labels[:, None] == labels[None, :], 1))
@@ -227,7 +231,14 @@ def _wanted(shift: Shift, scoring: Scoring) -> bool:
 
 
 def _head(look: Observation, size: int) -> Observation:
-    return Observation(**{**vars(look), "states": look.states[:size], "predictions": look.predictions[:size], "labels": look.labels[:size]})
+    return Observation(
+        **{
+            **vars(look),
+            "states": look.states[:size],
+            "predictions": look.predictions[:size],
+            "labels": look.labels[:size],
+        }
+    )
 
 
 @lru_cache(maxsize=512)
