@@ -94,7 +94,7 @@ def load(path: Path, metric: str) -> Float[ndarray, "n d"]:
     return np.concatenate([words.typed_paths(word[None], k) for word in found])
 
 
-def distances(x: Float[ndarray, "n d"], y: Float[ndarray, "m d"], metric: str) -> Float[ndarray, "n m"]:
+def distances(x: Float[ndarray, "n d"], y: Float[ndarray, "m e"], metric: str) -> Float[ndarray, "n m"]:
     """The ground metric between two samples: Euclidean; city block; sum |h - h'| of height paths (``dyck``); mean
     |h - h'| over the bracket types and 32 normalised times (``dyck-path``)."""
     from shiftbound import transport
