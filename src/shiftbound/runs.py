@@ -125,13 +125,13 @@ def grid(
     depths: Iterable[int],
     widths: Iterable[int],
     seeds: Iterable[int] = (0,),
-    steps: int | None = None,
+    step_factor: float = 1.0,
     scoring: Scoring | None = None,
     **settings: object,
 ) -> Grid:
     """The product of the axes, in the protocol of the book: the learning rate halves at depth 8 and beyond.
 
-    ``steps`` defaults to the task's own number; ``settings`` go to every `Run`.
+    Every run of a task has ``step_factor`` times the task's own number of steps; ``settings`` go to every `Run`.
 
     >>> len(grid(tasks=["dyck", "search"], encodings=["ape", "rope"], depths=[1, 2, 4], widths=[32, 64, 128]))
     36
@@ -139,7 +139,14 @@ def grid(
     allowed = {field.name for field in dataclasses.fields(Run)}
     for name in settings:
         _known("setting", name, tuple(sorted(allowed)))
-    axes = {"tasks": list(tasks), "encodings": list(encodings), "depths": list(depths), "widths": list(widths), "seeds": list(seeds)}
+    require(math.isfinite(step_factor) and step_factor > 0, "step_factor", step_factor, "a number above 0")
+    axes = {
+        "tasks": list(tasks),
+        "encodings": list(encodings),
+        "depths": list(depths),
+        "widths": list(widths),
+        "seeds": list(seeds),
+    }
     for name, values in axes.items():
         require(bool(values), name, values, "a list that is not empty")
     _known_all("tasks", axes["tasks"], TASKS)
@@ -147,7 +154,7 @@ def grid(
     runs = []
     for task, encoding, depth, width, seed in itertools.product(*axes.values()):
         lr = 1.5e-3 if isinstance(depth, int) and depth >= 8 else 3e-3
-        own = {"lr": lr, "steps": STEPS[task] if steps is None else steps, **settings}
+        own = {"lr": lr, "steps": max(1, round(step_factor * STEPS[task])), **settings}
         runs.append(Run(task=task, encoding=encoding, depth=depth, width=width, seed=seed, **own))
     return Grid(tuple(runs), scoring or Scoring())
 
@@ -184,7 +191,9 @@ def profile(name: str, folder: Path) -> Profile:
         raise InputError(f"profile {name!r} cannot be read from {path.name}: {error}") from error
     unknown = sorted(set(data) - {"about", "notebooks"})
     if unknown or not isinstance(data.get("about"), str):
-        raise InputError(f"profile {name!r} must hold a line 'about' and tables 'notebooks' only; it also holds {unknown}")
+        raise InputError(
+            f"profile {name!r} must hold a line 'about' and tables 'notebooks' only; it also holds {unknown}"
+        )
     return Profile(name, data["about"], data.get("notebooks", {}))
 
 
