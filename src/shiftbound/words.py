@@ -17,20 +17,18 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from shiftbound import InputError, require
+from shiftbound.traces import queens_trace, tree_to_word, word_to_tree  # noqa: F401  (part of this module's interface)
 
 BRACKETS = "()[]{}<>"
-Tree = tuple  # an ordered tree with labelled edges: a tuple of pairs (label of the edge, subtree)
 
 
 def _check_k(k: int) -> None:
-    require(
-        isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1, "k", k, "a whole number, at least 1"
-    )
+    require(isinstance(k, int | np.integer) and k >= 1, "k", k, "a whole number, at least 1")
 
 
 def _check_length(length: int) -> None:
-    whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
-    require(whole and length >= 0 and length % 2 == 0, "length", length, "an even whole number, at least 0")
+    fine = isinstance(length, int | np.integer) and length >= 0 and length % 2 == 0
+    require(fine, "length", length, "an even whole number, at least 0")
 
 
 # Sampling ---------------------------------------------------------------------------------------------------------
@@ -51,10 +49,7 @@ def _rise(length: int, beta: float, top: int) -> Float[np.ndarray, "steps height
     table = np.zeros((length + 1, top + 2))
     exact = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
     with decimal.localcontext(exact):
-        if beta == 0:
-            weight = np.ones(top + 2, dtype=object)
-        else:
-            weight = np.array([(decimal.Decimal(beta) * h).exp() for h in range(top + 2)], dtype=object)
+        weight = np.array([(decimal.Decimal(beta) * h).exp() if beta else 1 for h in range(top + 2)], dtype=object)
         zero = weight[0] * 0
         ways = np.array([weight[0], *([zero] * (top + 1))], dtype=object)  # the last column is one above the cap: 0
         for r in range(1, length + 1):
@@ -78,10 +73,8 @@ def sample(
 ) -> Int[np.ndarray, "size length"]:
     """Dyck words drawn exactly from P(w) ∝ exp(beta · Σ_i h_i(w)) · Π_(opens) types[type], heights at most ``cap``.
 
-    With the defaults every word has probability 1 / `count`. The first m words do not depend on ``size``.
-
-    ``size`` words of ``length`` tokens; ``beta`` per unit of height; ``types`` holds k probabilities (None: uniform).
-    Raises `InputError` for an odd length, k < 1, a cap below 1, or types that are no distribution.
+    With the defaults every word has probability 1 / `count`. The first m words do not depend on ``size``. ``beta`` is
+    per unit of height; ``types`` holds k probabilities (None: uniform). Raises `InputError` for an odd length, k < 1, a cap below 1, or types that are no distribution.
 
     >>> words = sample(np.random.default_rng(0), 3, 8)
     >>> [is_dyck(word, 2) for word in words]
@@ -113,16 +106,13 @@ def sample(
     return words
 
 
-def _kinds(
-    draws: Float[np.ndarray, "size length"], k: int, types: Sequence[float] | None
-) -> Int[np.ndarray, "size length"]:
-    """Uniform draws turned into types."""
+def _kinds(draws: np.ndarray, k: int, types: Sequence[float] | None) -> np.ndarray:  # uniform draws turned into types
     if types is None:
         return (draws * k).astype(np.int64)
     law = np.asarray(types, dtype=float)
     fine = law.shape == (k,) and bool(np.all(law >= 0)) and math.isclose(law.sum(), 1.0, abs_tol=1e-9)
     require(fine, "types", tuple(types), f"{k} probabilities that sum to 1")
-    return np.minimum(np.searchsorted(np.cumsum(law), draws, side="right"), k - 1).astype(np.int64)
+    return np.minimum(np.searchsorted(np.cumsum(law), draws, side="right"), k - 1)
 
 
 # Reading words ----------------------------------------------------------------------------------------------------
@@ -150,8 +140,29 @@ def heights(words: Int[np.ndarray, "*batch length"], k: int = 2) -> Int[np.ndarr
     [0, 1, 2, 1, 0, 1, 0]
     """
     _check_k(k)
-    start = np.zeros((*words.shape[:-1], 1), dtype=np.int64)
-    return np.concatenate([start, np.cumsum(np.where(words < k, 1, -1), axis=-1)], axis=-1)
+    steps = np.where(words < k, 1, -1)
+    return np.concatenate([np.zeros_like(steps[..., :1]), np.cumsum(steps, axis=-1)], axis=-1)
+
+
+def stack_tops(words: Int[np.ndarray, "size length"], k: int = 2) -> Int[np.ndarray, "size length"]:
+    """After each token, the type on top of the stack plus 1; 0 where it is empty.
+
+    Every token from k on closes, whatever its type, so this reads searches with one generic pop as well. Prefixes are
+    allowed; raises `InputError` where a close finds the stack empty.
+
+    >>> stack_tops(parse("( ( [ [ ] ( ) ]")[None]).tolist()
+    [[1, 1, 2, 2, 2, 1, 2, 1]]
+    """
+    path = heights(words, k)
+    require(bool((path >= 0).all()), "words", "a row", "rows in which no close finds the stack empty")
+    stack = np.zeros((len(words), int(path.max(initial=0)) + 1), dtype=np.int64)
+    tops = np.empty_like(words)
+    rows = np.arange(len(words))
+    for t in range(words.shape[1]):
+        above = path[:, t + 1]
+        stack[rows, above] = np.where(words[:, t] < k, words[:, t] + 1, stack[rows, above])
+        tops[:, t] = stack[rows, above]
+    return tops
 
 
 def count(n: int, k: int) -> int:
@@ -173,18 +184,12 @@ def all_words(k: int, n: int) -> Int[np.ndarray, "count n"]:
     """
     _check_length(n)
     _check_k(k)
-    found: list[list[int]] = []
-    open_ones = [([], [])]  # (word so far, its stack)
-    while open_ones:
-        word, stack = open_ones.pop()
-        if len(word) == n:
-            found.append(word)
-            continue
-        if stack:
-            open_ones.append(([*word, k + stack[-1]], stack[:-1]))
-        if len(stack) < n - len(word):
-            open_ones.extend(([*word, kind], [*stack, kind]) for kind in reversed(range(k)))
-    return np.array(found, dtype=np.int64).reshape(len(found), n)
+    partial: list[tuple[tuple, tuple]] = [((), ())]  # words so far and their stacks
+    for left in range(n - 1, -1, -1):
+        grown = [((*word, kind), (*stack, kind)) for word, stack in partial if len(stack) < left for kind in range(k)]
+        closed = [((*word, k + stack[-1]), stack[:-1]) for word, stack in partial if stack]
+        partial = grown + closed
+    return np.array(sorted(word for word, _ in partial), dtype=np.int64).reshape(len(partial), n)
 
 
 def parse(text: str, k: int = 2) -> Int[np.ndarray, " length"]:
@@ -219,7 +224,7 @@ def render(word: Sequence[int] | Int[np.ndarray, " length"], k: int = 2) -> str:
 
 # Distances --------------------------------------------------------------------------------------------------------
 
-Words = Int[np.ndarray, "*some n"]
+Words = Int[np.ndarray, "... n"]  # one word, or a row each
 Costs = Int[np.ndarray, "..."] | int
 
 
@@ -255,7 +260,7 @@ def hamming(x: Words, y: Words) -> Costs:
     return _pairwise(x, y, lambda a, b: (a != b).sum(axis=-1))
 
 
-def levenshtein(x: Int[np.ndarray, "*some n"], y: Int[np.ndarray, "*more m"]) -> Costs:
+def levenshtein(x: Words, y: Int[np.ndarray, "... m"]) -> Costs:
     """The least number of insertions, deletions and substitutions; lengths may differ between the sides.
 
     >>> levenshtein(parse("((()))"), parse("()()()")), levenshtein(parse("()"), parse("(())"))
@@ -285,8 +290,7 @@ def swap_distance(x: Words, y: Words) -> Costs:
     """
     for word in itertools.chain(np.atleast_2d(x), np.atleast_2d(y)):
         require(is_dyck(word, 1), "word", tuple(word.tolist()), "balanced over one bracket type (tokens 0 and 1)")
-    twice = l1_heights(x, y, k=1)
-    return twice // 2
+    return l1_heights(x, y, k=1) // 2
 
 
 def swap_distance_bfs(x: Int[np.ndarray, " n"], y: Int[np.ndarray, " n"]) -> int:
@@ -298,7 +302,6 @@ def swap_distance_bfs(x: Int[np.ndarray, " n"], y: Int[np.ndarray, " n"]) -> int
     start, goal = tuple(x.tolist()), tuple(y.tolist())
     for word in (start, goal):
         require(is_dyck(word, 1), "word", word, "balanced over one bracket type (tokens 0 and 1)")
-    require(len(start) == len(goal), "lengths", (len(start), len(goal)), "equal")
     steps, queue = {start: 0}, deque([start])
     while goal not in steps:
         word = queue.popleft()
@@ -330,12 +333,10 @@ def typed_paths(
     """
     _check_k(k)
     at = path_indices(words.shape[1], points)
-    paths = []
-    for kind in range(k):
-        steps = (words == kind).astype(np.int64) - (words == kind + k)
-        path = np.concatenate([np.zeros((len(words), 1), dtype=np.int64), np.cumsum(steps, axis=1)], axis=1)
-        paths.append(path[:, at])
-    return np.concatenate(paths, axis=1).astype(np.float64)
+    kinds = np.arange(k)[:, None]
+    steps = (words[:, None, :] == kinds).astype(np.float64) - (words[:, None, :] == kinds + k)
+    paths = np.cumsum(np.pad(steps, ((0, 0), (0, 0), (1, 0))), axis=2)
+    return paths[:, :, at].reshape(len(words), k * points)
 
 
 def dyck_path_metric(
@@ -349,79 +350,3 @@ def dyck_path_metric(
     from scipy.spatial.distance import cdist
 
     return cdist(typed_paths(x, k, points), typed_paths(y, k, points), "cityblock") / (k * points)
-
-
-# Searches ---------------------------------------------------------------------------------------------------------
-
-
-def tree_to_word(tree: Tree, k: int = 2) -> Int[np.ndarray, " length"]:
-    """The depth-first trace of an ordered tree whose edges carry labels 0..k-1: open going down, close coming back.
-
-    A tree is a tuple of pairs (label, subtree). Its n edges become a Dyck-k word of length 2n, and every such word is
-    the trace of exactly one tree (`word_to_tree`).
-
-    >>> render(tree_to_word(((0, ((1, ()),)), (1, ()))))
-    '([])[]'
-    """
-    _check_k(k)
-    word, todo = [], [("down", edge) for edge in reversed(tree)]
-    while todo:
-        way, edge = todo.pop()
-        if way == "up":
-            word.append(edge + k)
-            continue
-        label, below = edge
-        require(0 <= label < k, "label", label, f"between 0 and {k - 1} for k = {k}")
-        word.append(label)
-        todo.append(("up", label))
-        todo.extend(("down", each) for each in reversed(below))
-    return np.array(word, dtype=np.int64)
-
-
-def word_to_tree(word: Sequence[int] | Int[np.ndarray, " length"], k: int = 2) -> Tree:
-    """The tree whose depth-first trace is ``word``; raises `InputError` where the word is not balanced.
-
-    >>> word_to_tree(parse("([])[]"))
-    ((0, ((1, ()),)), (1, ()))
-    """
-    require(is_dyck(word, k), "word", tuple(int(token) for token in word), f"a Dyck word over {k} bracket types")
-    levels: list[list] = [[]]
-    for token in word:
-        if token < k:
-            levels.append([])
-        else:
-            below = tuple(levels.pop())
-            levels[-1].append((int(token) - k, below))
-    return tuple(levels[0])
-
-
-def queens_trace(n: int, first: bool = False) -> Int[np.ndarray, " events"]:
-    """The trace of backtracking for n queens, row by row: token c places a queen in column c, n + c takes it back.
-
-    The exhaustive search is a Dyck-n word; with ``first`` it stops at the first solution and is only a prefix of one.
-
-    >>> len(queens_trace(6)), len(queens_trace(6, first=True))
-    (304, 56)
-    """
-    require(isinstance(n, int) and n >= 1, "n", n, "a whole number, at least 1")
-    events: list[int] = []
-    columns: list[int] = []
-    candidate = 0
-    while True:
-        row = len(columns)
-        safe = (
-            c
-            for c in range(candidate, n)
-            if all(c != other and abs(c - other) != row - r for r, other in enumerate(columns))
-        )
-        chosen = next(safe, None) if row < n else None
-        if chosen is not None:
-            events.append(chosen)
-            columns.append(chosen)
-            candidate = 0
-        elif not columns or (first and row == n):
-            return np.array(events, dtype=np.int64)
-        else:
-            last = columns.pop()
-            events.append(last + n)
-            candidate = last + 1
