@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
+from types import ModuleType
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -60,12 +62,19 @@ def w1_exact(
     return float((linear_program(cost, a, b)[0] * cost).sum())
 
 
+def pot() -> ModuleType:
+    """The module ``ot``, imported late and without its other backends, which cost seconds and are not needed."""
+    for backend in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
+        os.environ.setdefault(f"POT_BACKEND_DISABLE_{backend}", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its docstrings hold invalid escapes, a warning wherever it is compiled
+        import ot
+    return ot
+
+
 def linear_program(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """POT's network simplex on the atoms that carry mass: an optimal plan, and a potential for the rows."""
-    for backend in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):  # POT would import each of them: seconds for nothing
-        os.environ.setdefault(f"POT_BACKEND_DISABLE_{backend}", "1")
-    from ot.lp import emd
-
+    emd = pot().lp.emd
     rows, columns = np.flatnonzero(a), np.flatnonzero(b)
     part = np.ascontiguousarray(cost[np.ix_(rows, columns)])
     mass_a, mass_b = a[rows] / a.sum(), b[columns] / b.sum()
