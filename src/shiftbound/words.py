@@ -27,8 +27,7 @@ def _check_k(k: int) -> None:
 
 
 def _check_length(length: int) -> None:
-    fine = isinstance(length, int | np.integer) and length >= 0 and length % 2 == 0
-    require(fine, "length", length, "an even whole number, at least 0")
+    require(length >= 0 and length % 2 == 0, "length", length, "an even whole number, at least 0")
 
 
 # Sampling ---------------------------------------------------------------------------------------------------------
@@ -47,8 +46,7 @@ def _rise(length: int, beta: float, top: int) -> Float[np.ndarray, "steps height
         r = np.arange(length + 1)[:, None]
         return np.maximum(r - heights, 0) * (heights + 2) / np.maximum(2 * r * (heights + 1), 1)
     table = np.zeros((length + 1, top + 2))
-    exact = decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-    with decimal.localcontext(exact):
+    with decimal.localcontext(decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)):
         weight = np.array([(decimal.Decimal(beta) * h).exp() if beta else 1 for h in range(top + 2)], dtype=object)
         zero = weight[0] * 0
         ways = np.array([weight[0], *([zero] * (top + 1))], dtype=object)  # the last column is one above the cap: 0
@@ -73,11 +71,11 @@ def sample(
 ) -> Int[np.ndarray, "size length"]:
     """Dyck words drawn exactly from P(w) ∝ exp(beta · Σ_i h_i(w)) · Π_(opens) types[type], heights at most ``cap``.
 
-    With the defaults every word has probability 1 / `count`. The first m words do not depend on ``size``. ``beta`` is
-    per unit of height; ``types`` holds k probabilities (None: uniform). Raises `InputError` for an odd length, k < 1, a cap below 1, or types that are no distribution.
+    With the defaults every word has probability 1 / `count`. The first m words do not depend on ``size``. ``types``
+    holds k probabilities (None: uniform). Raises `InputError` for an odd length, k < 1, a cap below 1, or types that
+    are no distribution.
 
-    >>> words = sample(np.random.default_rng(0), 3, 8)
-    >>> [is_dyck(word, 2) for word in words]
+    >>> [is_dyck(word, 2) for word in sample(np.random.default_rng(0), 3, 8)]
     [True, True, True]
     >>> render(sample(np.random.default_rng(0), 1, 8, k=1, cap=1)[0], k=1)
     '()()()()'
@@ -91,19 +89,20 @@ def sample(
     require(cap is None or cap >= 1, "cap", cap, "None or a whole number, at least 1")
     top = length // 2 if cap is None else min(cap, length // 2)
     rise = _rise(int(length), float(beta), int(top))
-    draws = rng.random((size, 2, length))
-    kinds = _kinds(draws[:, 1], k, types)
-    words = np.empty((size, length), dtype=np.int64)
+    draws, kinds = np.ascontiguousarray(rng.random((size, 2, length)).transpose(1, 2, 0))  # a step's draws together
+    kinds = _kinds(kinds, k, types)
+    words = np.empty((length, size), dtype=np.int64)
     stack = np.zeros((size, top + 1), dtype=np.int64)
     height = np.zeros(size, dtype=np.int64)
     rows = np.arange(size)
     for t in range(length):
-        opens = draws[:, 0, t] < rise[length - t, height]
-        kind = np.where(opens, kinds[:, t], stack[rows, height - 1])
-        stack[rows, np.where(opens, height, height - 1)] = kind  # a close writes back what was there
-        words[:, t] = np.where(opens, kind, kind + k)
-        height += np.where(opens, 1, -1)
-    return words
+        opens = draws[t] < rise[length - t, height]
+        at = height - ~opens
+        kind = np.where(opens, kinds[t], stack[rows, at])
+        stack[rows, at] = kind  # a close writes back what was there
+        words[t] = np.where(opens, kind, kind + k)
+        height = at + opens
+    return np.ascontiguousarray(words.T)
 
 
 def _kinds(draws: np.ndarray, k: int, types: Sequence[float] | None) -> np.ndarray:  # uniform draws turned into types
@@ -141,7 +140,7 @@ def heights(words: Int[np.ndarray, "*batch length"], k: int = 2) -> Int[np.ndarr
     """
     _check_k(k)
     steps = np.where(words < k, 1, -1)
-    return np.concatenate([np.zeros_like(steps[..., :1]), np.cumsum(steps, axis=-1)], axis=-1)
+    return np.concatenate([np.zeros((*steps.shape[:-1], 1), int), np.cumsum(steps, axis=-1)], axis=-1)
 
 
 def stack_tops(words: Int[np.ndarray, "size length"], k: int = 2) -> Int[np.ndarray, "size length"]:
