@@ -84,8 +84,10 @@ def _svg(source: str, name: str, alt: str) -> str:
     """The SVG alone: scaled by the page, its inks as CSS variables, its ids its own, its alt text in place."""
     svg = source[source.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # matplotlib's style element holds a rule for "*", which would reach the whole page: the root's attributes do the same.
+    svg = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg [^>]*?)width="([\d.]+)pt" height="[\d.]+pt"', r'\1style="width:100%;max-width:\2pt;height:auto"', svg, count=1)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(alt)}" ', 1)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(alt)}" stroke-linejoin="round" stroke-linecap="butt" ', 1)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--sb-{variable}, {colour})")
     prefix = re.sub(r"\W+", "-", name)
