@@ -32,23 +32,36 @@ if TYPE_CHECKING:
 GATE = 0.95
 LONG = (64, 128, 256)
 TOKENS = 8192  # tokens in one forward pass: bounds a worker's memory
-INFLUENCE = 64  # sequences on which the influence of an early token is measured
+INFLUENCE = 32  # sequences on which the influence of an early token is measured
+GROWING = ("reference", "length")  # families in which the influence is followed: there it is expected to fall
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What one pass over ``s`` sequences shows: accuracies, and at one random supervised position each: the state, the
-    predicted distribution over the ``c`` labels, and the label."""
+    """What one pass over ``s`` sequences shows: how many supervised and hard positions each has and how many were right
+    (``counts``), and at one random supervised position each the state, the predicted distribution over the ``c``
+    labels, and the label."""
 
-    accuracy: float
-    accuracy_hard: float
-    exact: float
+    counts: Int[ndarray, "s 4"]
     states: Float[ndarray, "s d"]
     predictions: Float[ndarray, "s c"]
     labels: Int[ndarray, " s"]
     token_cosine: tuple[float, ...]
     layer_cosine: float
-    influence: float
+
+    def accuracy(self, first: int | None = None) -> float:
+        """Right among the supervised positions of the ``first`` sequences (all, if None)."""
+        right, supervised, _, _ = self.counts[:first].sum(0)
+        return float(right / supervised)
+
+    def accuracy_hard(self, first: int | None = None) -> float:
+        """The same among the hard positions; nan where there are none."""
+        _, _, right, hard = self.counts[:first].sum(0)
+        return float(right / hard) if hard else float("nan")
+
+    def exact(self) -> float:
+        """The share of sequences without an error."""
+        return float((self.counts[:, 0] == self.counts[:, 1]).mean())
 
 
 @torch.no_grad()
@@ -56,8 +69,7 @@ def observe(model: torch.nn.Module, batch: Batch, offset: int = 0, seed: int = 0
     """Run ``model`` over ``batch`` with position ids from ``offset`` on.
 
     ``token_cosine`` is the mean cosine between states of different positions, a layer each; ``layer_cosine`` the mean
-    cosine between a position's states in neighbouring layers; ``influence`` the relative change of the last state when
-    the first token after BOS is replaced.
+    cosine between a position's states in neighbouring layers.
     """
     model.eval()
     tokens, labels = torch.from_numpy(batch.tokens).long(), torch.from_numpy(batch.labels).long()
@@ -78,15 +90,14 @@ def observe(model: torch.nn.Module, batch: Batch, offset: int = 0, seed: int = 0
     right, supervised = np.concatenate(right), batch.labels >= 0
     weights = [len(r) for r in states]
     return Observation(
-        accuracy=float(right[supervised].mean()),
-        accuracy_hard=float(right[batch.hard].mean()) if batch.hard.any() else float("nan"),
-        exact=float((right | ~supervised).all(1).mean()),
+        counts=np.stack(
+            [(right & of).sum(1) if hit else of.sum(1) for of in (supervised, batch.hard) for hit in (1, 0)], 1
+        ),
         states=np.concatenate(states).astype(float),
         predictions=np.concatenate(predictions),
         labels=batch.labels[np.arange(len(picks)), picks],
         token_cosine=tuple(np.average(cosines, axis=0, weights=weights).tolist()),
         layer_cosine=float(np.average(across, weights=weights)),
-        influence=_influence(model, tokens[:INFLUENCE], ids),
     )
 
 
@@ -107,18 +118,18 @@ def _layer_cosine(layers: list[Float[Tensor, "b n d"]]) -> float:
     return float(np.mean([torch.cosine_similarity(a, b, dim=-1).mean().item() for a, b in pairwise(layers)]))
 
 
-def _influence(model: torch.nn.Module, tokens: Int[Tensor, "b n"], ids: Int[Tensor, " n"]) -> float:
-    """Mean of ||s - s'|| / ||s||, s the last state and s' the same with the first token after BOS replaced."""
-    first = tokens[:, 1]
-    other = torch.where(
-        first == first[0], torch.unique(first)[-1] if first[0] != first.max() else first.min(), first[0]
-    )
-    changed = torch.cat([tokens[:, :1], other[:, None], tokens[:, 2:]], 1)
-    total = 0.0
-    for row, also in zip(tokens.split(16), changed.split(16), strict=True):
-        last, moved = model.states(row, ids)[-1][:, -1], model.states(also, ids)[-1][:, -1]
-        total += float(((last - moved).norm(dim=-1) / last.norm(dim=-1)).sum())
-    return total / len(tokens)
+@torch.no_grad()
+def influence(model: torch.nn.Module, batch: Batch, offset: int = 0) -> float:
+    """Mean of ||s - s'|| / ||s||, where s is the last position's final state and s' the same after the first token was
+    replaced by the next one of the vocabulary that occurs."""
+    model.eval()
+    tokens = torch.from_numpy(batch.tokens[:INFLUENCE]).long()
+    ids = torch.arange(tokens.shape[1]) + offset
+    known = torch.from_numpy(np.unique(batch.tokens[:, 1:]))
+    changed = tokens.clone()
+    changed[:, 1] = known[(torch.searchsorted(known, tokens[:, 1].contiguous()) + 1) % len(known)]
+    last, moved = (model.states(each, ids)[-1][:, -1] for each in (tokens, changed))
+    return float(((last - moved).norm(dim=-1) / last.norm(dim=-1)).mean())
 
 
 # W1, the bound, Lipschitz quotients, collapse ---------------------------------------------------------------------
@@ -169,8 +180,8 @@ def effective_rank(states: Float[ndarray, "s d"]) -> float:
 
 
 def rms(states: Float[ndarray, "s d"]) -> float:
-    """Root mean square norm of the states about the origin, a dimension: the unit of the representation W1."""
-    return float(np.sqrt(np.mean(states**2)))
+    """Root mean square of the states' norms, sqrt(E |z|^2): the unit of the representation W1."""
+    return float(np.sqrt(np.mean(np.sum(states**2, 1))))
 
 
 # All shifts of one run --------------------------------------------------------------------------------------------
@@ -195,8 +206,9 @@ def score(trained: Trained, run: Run, scoring: Scoring) -> list[dict]:
         rows.append(
             {
                 "family": shift.family, "level": shift.level, "length": shift.length, "offset": shift.offset,
-                "accuracy": look.accuracy, "accuracy_hard": look.accuracy_hard, "exact": look.exact,
-                "risk": home.accuracy - look.accuracy, "risk_hard": home.accuracy_hard - look.accuracy_hard,
+                "accuracy": look.accuracy(), "accuracy_hard": look.accuracy_hard(), "exact": look.exact(),
+                "risk": home.accuracy(len(look.states)) - look.accuracy(),
+                "risk_hard": home.accuracy_hard(len(look.states)) - look.accuracy_hard(),
                 "w1_free": free, "w1_free_floor": free_floor,
                 "w1": transport.w1_exact(cost), "w1_low": low, "w1_high": high,
                 "w1_floor": transport.w1_exact(
@@ -207,9 +219,10 @@ def score(trained: Trained, run: Run, scoring: Scoring) -> list[dict]:
                 "bound_marginal": transport.w1_exact(marginal_cost(home.predictions[:size], look.predictions[:size])),
                 "lipschitz": largest, "lipschitz_99": typical, "scale": scale,
                 "token_cosine": list(look.token_cosine), "layer_cosine": look.layer_cosine,
-                "effective_rank": effective_rank(look.states), "influence": look.influence,
-                "accuracy_id": home.accuracy, "accuracy_id_hard": home.accuracy_hard,
-                "passed_gate": home.accuracy >= GATE, **trained.summary(),
+                "effective_rank": effective_rank(look.states),
+                "influence": influence(trained.model, draw(task, shift, scoring)) if shift.family in GROWING else None,
+                "accuracy_id": home.accuracy(), "accuracy_id_hard": home.accuracy_hard(),
+                "passed_gate": home.accuracy() >= GATE, **trained.summary(),
             }
         )  # fmt: skip
     return [{name: _json(value) for name, value in row.items()} for row in rows]
@@ -222,7 +235,8 @@ def draw(task: tasks.Task, shift: Shift, scoring: Scoring) -> Batch:
 
 def states_for(shift: Shift, scoring: Scoring) -> int:
     """How many states a side the W1 of this shift uses."""
-    return scoring.states_long if shift.family in ("reference", "floor") or shift.level in LONG else scoring.states
+    long = shift.family in ("reference", "floor") or (shift.family == "length" and shift.level in LONG)
+    return scoring.states_long if long else scoring.states
 
 
 def _wanted(shift: Shift, scoring: Scoring) -> bool:
