@@ -12,6 +12,7 @@ import csv
 import html
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -24,6 +25,10 @@ ARGUED = ("proved", "proved under stated hypotheses", "refuted as worded", "ill-
 MEASURED = ("supported by measurement", "contradicted by measurement", "inconclusive")
 OPEN = "to be measured"
 VERDICTS = (*ARGUED, OPEN, *MEASURED)
+UNSHOWN = "not yet shown"
+SOURCES = {"A": "abstract", "C": "commentary", "N": "notes on the second paper"}
+
+recorded: list[dict[str, object]] = []  # what this process has recorded; the ledger's own notebook adds it to the rest
 
 
 @cache
@@ -94,13 +99,16 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def collate(notebooks: Iterable[Path], *, smoke: bool = False) -> list[dict[str, object]]:
+def collate(
+    notebooks: Iterable[Path], *, smoke: bool = False, also: Mapping[str, Sequence[Mapping[str, object]]] | None = None
+) -> list[dict[str, object]]:
     """The ledger as the executed ``notebooks`` leave it, one object a row.
 
     Keys: ``id, source, claim, verdict, evidence_kind, chapter, shown`` and, for rows that are shown, ``records`` (each
     with notebook, theorem, check and evidence). Raises `InputError` for an unknown id, a verdict outside the
     vocabulary, one row with two verdicts, or a record whose check cell is missing or did not run before it.
-    Under ``smoke`` the empirical rows stay "to be measured".
+    Under ``smoke`` the empirical rows stay "to be measured". ``also`` maps a notebook that is still running to what it
+    has `recorded`.
     """
     ledger = {claim: {**row, "shown": False, "records": []} for claim, row in rows().items()}
     for path in sorted(notebooks):
@@ -145,7 +153,47 @@ def _records(path: Path) -> Iterable[dict]:
 
 def counts(ledger: Iterable[Mapping[str, object]]) -> dict[str, int]:
     """How many rows carry each verdict; rows not shown count under "not yet shown"."""
-    result = dict.fromkeys((*VERDICTS, "not yet shown"), 0)
+    result = dict.fromkeys((*VERDICTS, UNSHOWN), 0)
     for row in ledger:
-        result[str(row["verdict"]) if row["shown"] else "not yet shown"] += 1
+        result[standing(row)] += 1
     return result
+
+
+def standing(row: Mapping[str, object]) -> str:
+    """The verdict of a row, or that it is not yet shown."""
+    return str(row["verdict"]) if row["shown"] else UNSHOWN
+
+
+def executed(notebook: str) -> list[Path]:
+    """The executed notebooks that the ledger reads, ``notebook`` itself left out.
+
+    The build names their folder in ``SHIFTBOUND_EXECUTED``; by hand, they are those of the last build under ``laptop``.
+    """
+    from shiftbound.store import root
+
+    folder = Path(os.environ.get("SHIFTBOUND_EXECUTED") or root() / "build" / "notebooks" / "laptop")
+    return sorted(path for path in folder.glob("*.ipynb") if path.stem != notebook)
+
+
+def show(ledger: Iterable[Mapping[str, object]]) -> None:
+    """Display the ledger as a table; each row links to its statements and to the cards with what was computed."""
+    from IPython.display import display
+
+    body, text = [], []
+    for row in ledger:
+        verdict = standing(row)
+        links = []
+        for entry in row["records"]:
+            page, label = f"{entry['notebook']}.html", html.escape(str(entry["theorem"]))
+            statement = f'{int(entry["notebook"][:2])}: <a href="{page}#{label}">statement</a>'
+            links.append(f'{statement}, <a href="{page}#claim-{row["id"]}">evidence</a>')
+        body.append(
+            f'<tr id="row-{row["id"]}" data-source="{row["source"]}" data-verdict="{verdict}"><td>{row["id"]}</td>'
+            f'<td>{row["source"]}</td><td>{html.escape(str(row["claim"]))}</td><td><span class="sb-verdict '
+            f'sb-{verdict.replace(" ", "-")}">{verdict}</span></td><td>{html.escape(str(row["evidence_kind"]))}</td>'
+            f"<td>{'<br>'.join(links) or 'chapter ' + html.escape(str(row['chapter']))}</td></tr>"
+        )
+        text.append(f"{row['id']} ({row['source']}) {verdict}: {row['claim']}")
+    head = "".join(f"<th>{name}</th>" for name in ("id", "source", "sentence", "verdict", "kind of evidence", "where"))
+    table = f'<div class="sb-ledger"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    display({"text/html": table, "text/plain": "\n".join(text)}, raw=True)
