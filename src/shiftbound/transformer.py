@@ -113,9 +113,7 @@ class Transformer(nn.Module):
         super().__init__()
         require(depth >= 0, "depth", depth, "a whole number of at least 0")
         heads = max(width // HEAD, 1) if heads is None else heads
-        require(
-            heads >= 1 and width % heads == 0, "width", width, f"a positive multiple of the number of heads, {heads}"
-        )
+        require(width >= heads >= 1 and width % heads == 0, "width", width, f"a multiple of the {heads} heads")
         require(window is None or window >= 1, "window", window, "a whole number of at least 1, or None")
         self.window = window
         self.embed = nn.Embedding(vocab, width)
