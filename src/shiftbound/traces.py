@@ -44,16 +44,16 @@ def word_to_tree(word: Sequence[int] | Int[np.ndarray, " length"], k: int = 2) -
     >>> word_to_tree([0, 1, 3, 2, 1, 3])
     ((0, ((1, ()),)), (1, ()))
     """
+    given, balanced = tuple(int(token) for token in word), f"a Dyck word over {k} bracket types"
     levels: list[tuple[int, list]] = [(-1, [])]  # the labels that are open, and the children found below each so far
-    balanced = f"a Dyck word over {k} bracket types"
-    for token in word:
+    for token in given:
         if 0 <= token < k:
-            levels.append((int(token), []))
+            levels.append((token, []))
             continue
         label, children = levels.pop()
-        require(label >= 0 and label == token - k, "word", tuple(int(each) for each in word), balanced)
+        require(label >= 0 and label == token - k, "word", given, balanced)
         levels[-1][1].append((label, tuple(children)))
-    require(len(levels) == 1, "word", tuple(int(each) for each in word), balanced)
+    require(len(levels) == 1, "word", given, balanced)
     return tuple(levels[0][1])
 
 

@@ -23,11 +23,11 @@ BRACKETS = "()[]{}<>"
 
 
 def _check_k(k: int) -> None:
-    require(isinstance(k, int | np.integer) and k >= 1, "k", k, "a whole number, at least 1")
+    require(isinstance(k, int | np.integer) and bool(k >= 1), "k", k, "a whole number, at least 1")
 
 
 def _check_length(length: int) -> None:
-    require(length >= 0 and length % 2 == 0, "length", length, "an even whole number, at least 0")
+    require(bool(length >= 0 and length % 2 == 0), "length", length, "an even whole number, at least 0")
 
 
 # Sampling ---------------------------------------------------------------------------------------------------------
@@ -48,14 +48,11 @@ def _rise(length: int, beta: float, top: int) -> Float[np.ndarray, "steps height
     table = np.zeros((length + 1, top + 2))
     with decimal.localcontext(decimal.Context(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)):
         weight = np.array([(decimal.Decimal(beta) * h).exp() if beta else 1 for h in range(top + 2)], dtype=object)
-        zero = weight[0] * 0
-        ways = np.array([weight[0], *([zero] * (top + 1))], dtype=object)  # the last column is one above the cap: 0
+        ways = np.array([1] + [0] * (top + 1), dtype=object)  # the last column is one above the cap and stays 0
         for r in range(1, length + 1):
-            up = np.append((weight * ways)[1:], zero)
-            down = np.append(zero, (weight * ways)[:-1])
-            up[top:] = zero
+            up, down = np.append((weight * ways)[1:], 0), np.append(0, (weight * ways)[:-1])
+            up[top:] = down[top + 1] = 0
             ways = up + down
-            ways[top + 1] = zero
             table[r] = [float(u / w) if w else 0.0 for u, w in zip(up, ways, strict=True)]
     return table
 
@@ -214,8 +211,9 @@ def render(word: Sequence[int] | Int[np.ndarray, " length"], k: int = 2) -> str:
     ('([])', '(0 (4 4) 0)')
     """
     _check_k(k)
+    word = [int(token) for token in word]
     for token in word:
-        require(0 <= token < 2 * k, "token", int(token), f"between 0 and {2 * k - 1} for k = {k}")
+        require(0 <= token < 2 * k, "token", token, f"between 0 and {2 * k - 1} for k = {k}")
     if k <= 4:
         return "".join(BRACKETS[2 * (token % k) + token // k] for token in word)
     return " ".join(f"({token}" if token < k else f"{token - k})" for token in word)
@@ -233,7 +231,7 @@ def _pairwise(x: np.ndarray, y: np.ndarray, reduce) -> Costs:  # one word a side
 
 
 def l1_heights(x: Words, y: Words, k: int = 2) -> Costs:
-    """Σ_i |h_i - h'_i|, the area between height paths: a number for two words, a cost matrix for two sets.
+    """Σ_i |h_i - h'_i|: a number for two words, a cost matrix for two sets.
 
     >>> l1_heights(parse("((()))"), parse("()()()"))
     6
