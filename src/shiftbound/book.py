@@ -71,7 +71,10 @@ class Edition:
         self.values, self.parameters = {}, {}
         for name in self.names:
             notebook, given = project.read(name), self.settings.parameters(name)
-            changed = notebooks.settle(notebook, given, where=f"profile {profile!r}: {name}")
+            try:
+                changed = notebooks.settle(notebook, given, where=name)
+            except notebooks.UsageError as error:
+                raise InputError(f"profile {profile!r}: {error}") from error
             declared = {key: parameter.default for key, parameter in notebooks.parameters(notebook).items()}
             self.values[name], self.parameters[name] = changed, declared | changed
 

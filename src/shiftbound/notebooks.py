@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 CELL_SECONDS = 900  # a cell of a build that runs longer than this has hung: what is long belongs in the sweep
 
 
+class UsageError(InputError):
+    """A notebook or a parameter that does not exist, or a value of another type: the command was typed wrongly."""
+
+
 class NotebookFailed(RuntimeError):
     """A cell raised, wrote to stderr, or left an output that differs from run to run."""
 
@@ -88,7 +92,7 @@ class Parameter:
                 return float(value)
         elif type(value) is type(self.default):
             return value
-        raise InputError(
+        raise UsageError(
             f"{self.name} = {value!r} is not allowed; it must be {self.kind} (the default is {self.default!r})"
         )
 
@@ -107,7 +111,7 @@ def resolve(given: str, folder: Path) -> str:
     stem = Path(given).name.removesuffix(".md").removesuffix(".ipynb")
     found = [name for name in known if name == stem] or [name for name in known if name.split("_")[0] == stem]
     if len(found) != 1:
-        raise InputError(f"there is no notebook {given!r}{_nearest(stem, known)}; there are {', '.join(known)}")
+        raise UsageError(f"there is no notebook {given!r}{_nearest(stem, known)}; there are {', '.join(known)}")
     return found[0]
 
 
@@ -176,7 +180,7 @@ def typed(notebook: NotebookNode, given: Mapping[str, str], *, where: str) -> di
 def _known(name: str, known: Mapping[str, Parameter], where: str) -> Parameter:
     if name not in known:
         listed = ", ".join(known) or "none at all"
-        raise InputError(f"{where} has no parameter {name!r}{_nearest(name, known)}; it has {listed}")
+        raise UsageError(f"{where} has no parameter {name!r}{_nearest(name, known)}; it has {listed}")
     return known[name]
 
 

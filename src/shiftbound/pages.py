@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -96,9 +97,9 @@ def render(
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "NO_COLOR": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
-        said = [line.replace(f"{stage}{os.sep}", "") for line in (done.stdout + done.stderr).splitlines()]
+        said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr).replace(f"{stage}{os.sep}", "").splitlines()
         told = [line for line in said if "WARNING" in line or "ERROR" in line]
-        raise BuildFailed("Jupyter Book refused the pages:\n" + "\n".join(told or said[-30:]))
+        raise BuildFailed("Jupyter Book refused the pages:\n" + "\n".join(told or said[-12:]))
     html = folder / "_build" / "html"
     shutil.copyfile(stage / MARK, html / MARK)
     return html
