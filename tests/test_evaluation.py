@@ -34,7 +34,7 @@ class Trained:
         self.model = network
 
     def summary(self) -> dict:
-        return {"steps_done": 7}
+        return {"steps_taken": 7}
 
 
 @torch.no_grad()
@@ -155,7 +155,7 @@ def test_score_has_one_row_a_shift_and_strict_json():
     names = [(row["family"], row["level"]) for row in rows]
     assert len(names) == len(set(names)) and names[0][0] == "reference"
     assert {family for family, _ in names} == {"reference", "floor", "length", "offset", "types"}
-    assert max(row["length"] for row in rows) == 64 and all(row["steps_done"] == 7 for row in rows)
+    assert max(row["length"] for row in rows) == 64 and all(row["steps_taken"] == 7 for row in rows)
     json.dumps(rows, allow_nan=False)
     for row in rows:
         assert abs(row["soft_risk"]) <= row["bound_joint"] + 1e-9

@@ -151,7 +151,7 @@ def _drain(client: Client, pairs: list[Pair], store: Store, progress: Progress, 
         )
         asked[future.key] = (run, scoring, weights is None, future)
     start, done, ahead = time.monotonic(), 0.0, sum(_effort(*entry[:3]) for entry in asked.values())
-    for future in as_completed([entry[3] for entry in asked.values()]):
+    for future in as_completed([entry[3] for entry in asked.values()], loop=client.loop):
         run, scoring, fresh, _ = asked.pop(future.key)
         try:
             weights, rows = future.result()
