@@ -214,7 +214,9 @@ class Task(ABC):
         Raises `DataChanged` where the set is one of the published ones and its SHA-256 is another.
         """
         require(size >= 1, "size", size, "a whole number, at least 1")
-        return _fixed(self, dataclasses.replace(shift, offset=0), max(size, GUARDED)).head(size)
+        if shift.family == "offset":  # the tokens are the reference's; only the position ids differ
+            shift = dataclasses.replace(shift, family="reference", level=self.reference().level, offset=0)
+        return _fixed(self, shift, max(size, GUARDED)).head(size)
 
     def data_hashes(self) -> dict[str, str]:
         """The SHA-256 of every fixed data set, by its name, as drawn here."""

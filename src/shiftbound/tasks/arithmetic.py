@@ -37,7 +37,7 @@ CHUNK = 256  # pairs drawn at a time
 @dataclass(frozen=True)
 class Arithmetic(Task):
     """Addition or multiplication, modulo ``modulus`` unless that is 0, trained on D_train_digits (``mixed``: on D_1 to
-    D_train_digits in equal parts) and scored on D_1 to D_test_digits.
+    D_train_digits in about equal parts) and scored on D_1 to D_test_digits.
 
     Tokens: BOS 0, digits 1..base, `=` base+1, the mark between the operands base+2, `;` base+3; in the column format
     pairs follow `=`. Hard positions: answer digits that differ from what a_i and b_i alone give, as where a carry comes
@@ -63,8 +63,8 @@ class Arithmetic(Task):
     name: ClassVar[str] = "arithmetic"
 
     def __post_init__(self) -> None:
-        require(self.operation in OPERATIONS, "operation", self.operation, f"one of {OPERATIONS}")
-        require(self.format in FORMATS, "format", self.format, f"one of {FORMATS}")
+        require(self.operation in OPERATIONS, "operation", self.operation, "one of 'addition', 'multiplication'")
+        require(self.format in FORMATS, "format", self.format, "one of 'repo', 'separate', 'column'")
         require(2 <= self.base <= 36, "base", self.base, "a whole number between 2 and 36")
         require(self.modulus == 0 or self.modulus >= 2, "modulus", self.modulus, "0 for none, or at least 2")
         require(self.train_digits >= 1, "train_digits", self.train_digits, "a whole number, at least 1")
@@ -193,11 +193,13 @@ class Arithmetic(Task):
     # Data
 
     def held_out(self, a: Int[ndarray, " size"], b: Int[ndarray, " size"]) -> Bool[ndarray, " size"]:
-        """Whether pairs are kept from training: a hash of the two numbers, the same for (a, b) and (b, a)."""
+        """Whether pairs are kept from training: a hash of the two numbers, the same for (a, b) and (b, a). Sets with
+        fewer than 64 pairs (by the larger number's digits) keep none."""
         low, high = np.minimum(a, b).astype(np.uint64), np.maximum(a, b).astype(np.uint64)
         mixed = low * np.uint64(0x9E3779B97F4A7C15) + (high ^ (high >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)
-        return (mixed >> np.uint64(40)) % np.uint64(HELD_OUT) == 0
+        few = next(n for n in range(1, 7) if self.base ** (2 * n) >= SMALL) - 1  # up to so many digits
+        return ((mixed >> np.uint64(40)) % np.uint64(HELD_OUT) == 0) & (high >= np.uint64(self.base**few))
 
     def draw(
         self, rng: np.random.Generator, size: int, length: int, digits: int = 0, both: bool = False, part: str = "test"

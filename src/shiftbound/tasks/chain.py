@@ -13,7 +13,7 @@ from shiftbound import require, words
 from shiftbound.tasks import HOME, Batch, Shift, Task
 
 AXIOM = 0.25
-# No level below .06: there one axiom reaches all variables, and at .02 "the first axiom named" is right .92 of the time.
+# No level below .06: then one axiom reaches all variables; at .02 "the first axiom named" is right .92 of the time.
 AXIOMS = (0.6, 0.4, 0.18, 0.12, 0.06)
 
 
