@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from scipy.stats import wasserstein_distance
 
 from shiftbound import InputError, transport
-from shiftbound.transport import exact
+from shiftbound.transport import critic, exact
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -466,3 +466,35 @@ def test_compare_refuses_more_pairs_than_fit():
     many = np.zeros((20_000, 2))
     with pytest.raises(InputError, match="20000 x 20000 pairs"):
         transport.compare(many, many)
+
+
+# The trained critic -------------------------------------------------------------------------------------------------
+
+
+def test_critic_gradient_is_the_derivative_of_its_objective(rng):
+    points = rng.normal(size=(6, 2))
+    cost, phi, signed = transport.cityblock(points, points), 4 * rng.normal(size=6), rng.normal(size=6)
+    apart = ~np.eye(6, dtype=bool)
+
+    def objective(phi):
+        slopes = abs(phi[:, None] - phi)[apart] / cost[apart]
+        return -phi @ signed + 3.0 * np.mean(np.maximum(slopes - 1, 0) ** 2)
+
+    numeric = [(objective(phi + h) - objective(phi - h)) / 2e-6 for h in 1e-6 * np.eye(6)]
+    assert critic.gradient(phi, signed, cost, 3.0) == pytest.approx(np.array(numeric), rel=1e-5)
+
+
+def test_critic_overshoots_and_its_certificate_does_not(rng):
+    points = rng.normal(size=(30, 2))
+    cost, mu, nu = transport.euclidean(points, points), rng.dirichlet(np.ones(30)), rng.dirichlet(np.ones(30))
+    value = transport.w1_exact(cost, mu, nu)
+    at, phi = critic.train_critic(points, mu - nu, cost, width=24, steps=205, every=50, penalty=2.0)
+    assert at == [0, 50, 100, 150, 200, 205] and phi.shape == (6, 30)
+    certified = [transport.min_transform(each, cost) @ (mu - nu) for each in phi]
+    assert max(certified) <= value < phi[-1] @ (mu - nu)
+    assert certified[-1] > max(0.5 * value, certified[0])
+    again = critic.train_critic(points, mu - nu, cost, width=24, steps=205, every=50, penalty=2.0)
+    assert (again[1] == phi).all()
+    for bad in ({"width": 0}, {"steps": 0}, {"every": 0}):
+        with pytest.raises(InputError, match="at least 1"):
+            critic.train_critic(points, mu - nu, cost, **bad)
