@@ -55,12 +55,13 @@ def permutation_p(x: Sequence[float], y: Sequence[float], rng: np.random.Generat
 
 def within(table: pd.DataFrame, x: str, y: str, groups: Sequence[str]) -> pd.DataFrame:
     """Spearman's rho of ``y`` on ``x`` inside every group: one row a group, with the number of levels it rests on."""
-    rows = []
-    for key, part in table.groupby(list(groups), sort=True, observed=True):
-        rows.append({**dict(zip(groups, key, strict=True)), "levels": len(part), "rho": spearman(part[x], part[y])})
     import pandas as pd
 
-    return pd.DataFrame(rows)
+    rows = [
+        {**dict(zip(groups, key, strict=True)), "levels": len(part), "rho": spearman(part[x], part[y])}
+        for key, part in table.groupby(list(groups), sort=True, observed=True)
+    ]
+    return pd.DataFrame(rows, columns=[*groups, "levels", "rho"])
 
 
 def adjusted(table: pd.DataFrame, x: str, y: str, groups: Sequence[str]) -> float:
