@@ -16,8 +16,9 @@ from jaxtyping import Float
 
 from shiftbound import require
 
-Graph = list[tuple[Fraction, Fraction]]
-Layer = tuple[list[list[Fraction]], list[Fraction]]
+Rational = Fraction | int
+Graph = list[tuple[Rational, Rational]]
+Layer = tuple[list[list[Rational]], list[Rational]]
 
 
 def zigzag(pieces: int) -> Graph:
@@ -48,7 +49,7 @@ def zigzag_network(pieces: int, depth: int = 1) -> list[Layer]:
     return [first, *[inner] * (depth - 1), ([mix], [Fraction(0)])]
 
 
-def relu_network(layers: Sequence[Layer], lo: Fraction | int = 0, hi: Fraction | int = 1) -> Graph:
+def relu_network(layers: Sequence[Layer], lo: Rational = 0, hi: Rational = 1) -> Graph:
     """The function that a ReLU network with one input and one output computes on [lo, hi], exactly.
 
     ``layers`` are pairs (W, b) of rational matrices and vectors; ReLU follows all but the last. Between two corners
@@ -110,7 +111,7 @@ def pieces_of(graph: Graph) -> int:
 
 def slopes(graph: Graph) -> list[Fraction]:
     """The slope between neighbouring points."""
-    return [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in pairwise(graph)]
+    return [Fraction(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in pairwise(graph)]
 
 
 def variation(graph: Graph) -> Fraction:
@@ -123,13 +124,15 @@ def variation(graph: Graph) -> Fraction:
     return sum((abs(b - a) for a, b in pairwise(steps)), Fraction(0))
 
 
-def value(graph: Graph, x: Fraction) -> Fraction:
-    """The value at ``x``, which lies in the interval."""
-    for (x0, y0), (x1, y1) in pairwise(graph):
-        if x0 <= x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    require(False, "x", x, f"from {graph[0][0]} to {graph[-1][0]}")
-    raise AssertionError  # unreachable
+def value(graph: Graph, x: Rational) -> Fraction:
+    """The value at ``x``, which must lie in the interval.
+
+    >>> value(zigzag(2), Fraction(3, 4))
+    Fraction(1, 2)
+    """
+    require(graph[0][0] <= x <= graph[-1][0], "x", x, f"from {graph[0][0]} to {graph[-1][0]}")
+    (x0, y0), (x1, y1) = next((p, q) for p, q in pairwise(graph) if x <= q[0])
+    return y0 + Fraction(y1 - y0) * (x - x0) / (x1 - x0)
 
 
 def difference(f: Graph, g: Graph) -> Graph:
@@ -147,22 +150,23 @@ def l1_norm(f: Graph) -> Fraction:
     total = Fraction(0)
     for (x0, y0), (x1, y1) in pairwise(f):
         a, b = abs(y0), abs(y1)
-        total += (x1 - x0) * (Fraction(a * a + b * b) / (a + b) if y0 * y1 < 0 else a + b) / 2
+        total += Fraction(x1 - x0) * (Fraction(a * a + b * b) / (a + b) if y0 * y1 < 0 else a + b) / 2
     return total
 
 
-def sup_norm(f: Graph) -> Fraction:
+def sup_norm(f: Graph) -> Rational:
     """The largest |f|, attained at a corner."""
     return max(abs(y) for _, y in f)
 
 
-def hinges(atoms: Sequence[tuple[Fraction, Fraction]]) -> Graph:
+def hinges(atoms: Sequence[tuple[Rational, Rational]]) -> Graph:
     """The sum of c ReLU(x - t) over the ``atoms`` (t, c), 0 < t < 1, as a graph on [0, 1]."""
+    require(all(0 < t < 1 for t, _ in atoms), "atoms", atoms, "at places strictly between 0 and 1")
     places = sorted({Fraction(0), Fraction(1), *(t for t, _ in atoms)})
     return [(x, sum((c * max(x - t, Fraction(0)) for t, c in atoms), Fraction(0))) for x in places]
 
 
-def balanced_knots(atoms: Sequence[tuple[Fraction, Fraction]], units: int) -> list[Fraction]:
+def balanced_knots(atoms: Sequence[tuple[Rational, Rational]], units: int) -> list[Fraction]:
     """Knots that share out length and variation together: the s_i with H(s_i) reaching i / (units + 1),
 
     $$ H(t) = (t + |mu|((0, t]) / |mu|((0, 1))) / 2,   i = 1, ..., units, $$
@@ -177,7 +181,7 @@ def balanced_knots(atoms: Sequence[tuple[Fraction, Fraction]], units: int) -> li
     mass = sum(abs(c) for _, c in atoms)
     require(mass > 0, "atoms", atoms, "a measure that is not zero")
     knots, share = [], Fraction(0)
-    ladder = [*sorted((t, abs(c) / mass) for t, c in atoms), (Fraction(1), Fraction(0))]
+    ladder = [*sorted((t, Fraction(abs(c)) / mass) for t, c in atoms), (Fraction(1), Fraction(0))]
     for t, weight in ladder:
         while len(knots) < units and (t + share) / 2 >= Fraction(len(knots) + 1, units + 1):
             knots.append(2 * Fraction(len(knots) + 1, units + 1) - share)
@@ -187,7 +191,7 @@ def balanced_knots(atoms: Sequence[tuple[Fraction, Fraction]], units: int) -> li
     return sorted(set(knots))
 
 
-def interpolant(f: Graph, knots: Sequence[Fraction]) -> Graph:
+def interpolant(f: Graph, knots: Sequence[Rational]) -> Graph:
     """The function that agrees with ``f`` at the ends and at the ``knots`` and is affine between."""
     places = sorted({f[0][0], f[-1][0], *knots})
     return [(x, value(f, x)) for x in places]
