@@ -13,8 +13,8 @@ from shiftbound import require, words
 from shiftbound.tasks import HOME, Batch, Shift, Task
 
 AXIOM = 0.25
-# No level below .06: then one axiom reaches all variables; at .02 "the first axiom named" is right .92 of the time. That
-# is also why risk hardly rises as the chains grow long: they lead to fewer different axioms.
+# No level below .06: then one axiom reaches all variables, and at .02 "the first axiom named" is right .92 of the time.
+# For the same reason risk hardly rises as chains grow long: they lead to fewer different axioms.
 AXIOMS = (0.6, 0.4, 0.18, 0.12, 0.06)
 
 

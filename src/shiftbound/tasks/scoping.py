@@ -14,8 +14,8 @@ from shiftbound import require, words
 from shiftbound.tasks import HOME, Batch, Shift, Task
 
 SCOPE, USE = 0.4, 0.35
-# No level above 2.5: at 4 scopes hardly close, and .006 of the uses are hard, too few to score. W1 grows with the level,
-# while a model seen in trials lost next to nothing at any: kept, as the type mix is, because that is worth showing.
+# No level above 2.5: at 4 scopes hardly close, and .006 of the uses are hard, too few to score. W1 grows with the
+# level, while models in trials lost next to nothing at any: kept, as the type mix is, because that is worth showing.
 CLOSING = (-1.0, 0.5, 1.0, 1.5, 2.5)
 
 
