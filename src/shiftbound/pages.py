@@ -99,7 +99,7 @@ def render(
     if done.returncode:
         said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr).replace(f"{stage}{os.sep}", "").splitlines()
         told = [line for line in said if "WARNING" in line or "ERROR" in line]
-        raise BuildFailed("Jupyter Book refused the pages:\n" + "\n".join(told or said[-12:]))
+        raise BuildFailed("Jupyter Book refused the pages:\n" + "\n".join(told or said[-40:]))
     html = folder / "_build" / "html"
     shutil.copyfile(stage / MARK, html / MARK)
     return html
