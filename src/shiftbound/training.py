@@ -36,11 +36,12 @@ from shiftbound.transformer import Transformer
 
 GATE = 0.95  # below this accuracy in distribution, an out-of-distribution number does not count
 LOOK = 100  # steps between two looks at the validation set
-SETTLED = (0.998, 0.996)  # accuracy, and accuracy on hard positions, that end a run early
+CLEAN, CLEAN_HARD = 0.998, 0.996  # accuracy, and accuracy on hard positions, that twice in a row end a run early
 VALIDATION = 256
 BETAS, WARM_UP, LAST_RATE, CLIP = (0.9, 0.98), 100, 0.05, 1.0
 BLOCK, GROUP = 96, 8  # training data are drawn for a block of steps at a time, in groups of steps of one length
-FORMAT = "shiftbound training 1"
+FORMAT, RECORD = "shiftbound training 1", ("steps", "log", "seconds_cpu", "seconds_wall", "data_hash")
+UNREADABLE = (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 
 
 @dataclass
@@ -73,9 +74,8 @@ class Trained:
     @property
     def complete(self) -> bool:
         """Whether all steps are taken, or the last two looks saw next to no error in a run that may stop early."""
-        clean = [
-            row["accuracy"] > SETTLED[0] and (row["hard"] is None or row["hard"] > SETTLED[1]) for row in self.log[-2:]
-        ]
+        last = [(row["accuracy"], 1.0 if row["hard"] is None else row["hard"]) for row in self.log[-2:]]
+        clean = [accuracy > CLEAN and hard > CLEAN_HARD for accuracy, hard in last]
         return self.steps == self.run.steps or (self.run.early_stop and clean == [True, True])
 
     def summary(self) -> dict[str, object]:
@@ -85,9 +85,7 @@ class Trained:
             "steps_to_gate": self.steps_to_gate,
             "loss": self.log[-1]["loss"] if self.log else None,
             "parameters": sum(p.numel() for p in self.model.parameters()),
-            "seconds_cpu": self.seconds_cpu,
-            "seconds_wall": self.seconds_wall,
-            "data_hash": self.data_hash,
+            **{name: getattr(self, name) for name in ("seconds_cpu", "seconds_wall", "data_hash")},
         }
 
 
@@ -97,7 +95,7 @@ def build(run: Run) -> Transformer:
     >>> build(Run(task="dyck", encoding="rope", depth=1, width=16)).head.weight.shape
     torch.Size([3, 16])
     """
-    task = _task(run)
+    task = tasks.get(run.task, **dict(run.options))
     sizes = (task.vocab, task.classes, run.depth, run.width)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
@@ -114,7 +112,7 @@ def learning_rate(run: Run, step: int) -> float:
     """
     warm_up = min(WARM_UP, max(1, run.steps // 10))
     if step < warm_up:
-        return run.lr * (step + 1) / warm_up
+        return run.lr * ((step + 1) / warm_up)
     cosine = (1 + math.cos(math.pi * (step - warm_up) / (run.steps - warm_up))) / 2
     return run.lr * (LAST_RATE + (1 - LAST_RATE) * cosine)
 
@@ -135,13 +133,13 @@ def train(
     checkpoint. ``progress`` is called with the step and the number of steps at every look. ``device`` is "cpu", "cuda"
     or "auto" (cuda where there is one); numbers differ between devices.
 
-    >>> train(Run(task="dyck", encoding="rope", depth=1, width=16, steps=2, batch=2, length=8)).log[0]["step"]
+    >>> train(Run(task="dyck", encoding="rope", depth=1, width=16, steps=2, length=8)).log[0]["step"]
     2
     """
-    require(every >= 1, "every", every, "a whole number of at least 1")
-    require(max_steps is None or max_steps >= 1, "max_steps", max_steps, "a whole number of at least 1, or None")
+    for name, given in {"every": every, "max_steps": max_steps}.items():
+        require(given is None or given >= 1, name, given, "a whole number of at least 1")
     where, path = _device(device), None if checkpoint is None else Path(checkpoint)
-    task, until = _task(run), min(run.steps, max_steps or run.steps)
+    task, until = tasks.get(run.task, **dict(run.options)), min(run.steps, max_steps or run.steps)
     with _reproducible(where):
         torch.manual_seed(run.seed)
         trained = Trained(build(run).to(where).train(), run)
@@ -153,15 +151,16 @@ def train(
         batches = _batches(run, task, trained.model.encoding, trained.steps)
         while trained.steps < until and not trained.complete:
             tokens, labels, ids = next(batches)
-            trained.data_hash = _chained(trained.data_hash, tokens, labels)
+            data = trained.data_hash.encode() + tokens.astype("<i8").tobytes() + labels.astype("<i8").tobytes()
+            trained.data_hash = hashlib.sha256(data).hexdigest()
             logits = trained.model(_tensor(tokens, where), _tensor(ids, where))
             loss = F.cross_entropy(logits.flatten(0, 1), _tensor(labels, where).flatten(), ignore_index=-1)
             optimiser.step(loss, learning_rate(run, trained.steps))
             total += loss.detach()
             trained.steps += 1
             if trained.steps % LOOK == 0 or trained.steps == run.steps:
-                since = (trained.steps - 1) % LOOK + 1
-                trained.log.append({"step": trained.steps, "loss": total.item() / since} | _look(trained.model, task))
+                loss = total.item() / ((trained.steps - 1) % LOOK + 1)
+                trained.log.append({"step": trained.steps, "loss": loss} | _look(trained.model, task))
                 total.zero_()
                 if progress is not None:
                     progress(trained.steps, run.steps)
@@ -171,33 +170,40 @@ def train(
         if path is not None and trained.complete:
             path.unlink(missing_ok=True)
         optimiser.release()
+    trained.model.eval()
     return trained
 
 
 class Optimiser:
-    """AdamW over all parameters of ``model`` laid out as one vector, so that clipping and stepping are one call each.
+    """AdamW over all parameters of ``model`` laid out as one vector w: with gradient g, rate r and decay d,
 
-    While it lives, the model's parameters and gradients are views of that vector and its gradient.
+    $$ m <- b_1 m + (1 - b_1) g,  s <- b_2 s + (1 - b_2) g^2,  w <- (1 - r d) w - r m' / (sqrt(s') + 1e-8), $$
+
+    m' and s' being m and s divided by 1 - b^t. While it lives, the model's parameters and gradients are views of w, g.
+    torch's own AdamW takes the same steps, but loads torch's compiler first, and that takes as long as loading torch.
+
+    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization (2019).
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.parameters = list(model.parameters())
-        self.vector = nn.Parameter(torch.cat([p.detach().flatten() for p in self.parameters]))
-        self.vector.grad = torch.zeros_like(self.vector)
+        self.parameters, self.decay, self.count = list(model.parameters()), decay, 0
+        self.vector = torch.cat([p.detach().flatten() for p in self.parameters])
+        self.grad, self.mean, self.square = (torch.zeros_like(self.vector) for _ in range(3))
         sizes = [p.numel() for p in self.parameters]
-        parts = zip(self.vector.detach().split(sizes), self.vector.grad.split(sizes), strict=True)
-        for p, (value, grad) in zip(self.parameters, parts, strict=True):
+        for p, value, grad in zip(self.parameters, self.vector.split(sizes), self.grad.split(sizes), strict=True):
             p.data, p.grad = value.view_as(p), grad.view_as(p)
-        self.adam = torch.optim.AdamW([self.vector], betas=BETAS, weight_decay=decay, fused=True)
 
     def step(self, loss: Tensor, rate: float) -> None:
         """Go down the gradient of ``loss``, clipped to norm 1, at the given learning rate."""
-        grad = self.vector.grad
-        grad.zero_()
+        self.grad.zero_()
         loss.backward()
-        grad.mul_((CLIP / (torch.linalg.vector_norm(grad) + 1e-6)).clamp(max=1))
-        self.adam.param_groups[0]["lr"] = rate
-        self.adam.step()
+        self.grad.mul_((CLIP / (torch.linalg.vector_norm(self.grad) + 1e-6)).clamp(max=1))
+        self.count += 1
+        first, second = (1 - beta**self.count for beta in BETAS)
+        self.mean.lerp_(self.grad, 1 - BETAS[0])
+        self.square.mul_(BETAS[1]).addcmul_(self.grad, self.grad, value=1 - BETAS[1])
+        size = (self.square / second).sqrt_().add_(1e-8)
+        self.vector.mul_(1 - rate * self.decay).addcdiv_(self.mean, size, value=-rate / first)
 
     def release(self) -> None:
         """Give the model parameters of its own again, without gradients."""
@@ -205,28 +211,15 @@ class Optimiser:
             p.data, p.grad = p.detach().clone(), None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that decides the next step: the vector, AdamW's moments and count."""
-        return {"vector": self.vector.detach(), **self.adam.state[self.vector]}
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.vector.data.copy_(tensors["vector"])
-        moments = {name: tensors[name].to(self.vector.device) for name in ("exp_avg", "exp_avg_sq")}
-        self.adam.state[self.vector] = {"step": tensors["step"], **moments}
-
-
-# Data and looks ---------------------------------------------------------------------------------------------------
-
-
-def _task(run: Run) -> tasks.Task:
-    return tasks.get(run.task, **dict(run.options))
+        """What decides the next step, beside the count of steps."""
+        return {"vector": self.vector, "mean": self.mean, "square": self.square}
 
 
 def _batches(run: Run, task: tasks.Task, encoding: Encoding, start: int) -> Iterator[tuple[ndarray, ndarray, ndarray]]:
     """Tokens, labels and position ids of the steps from ``start`` on.
 
-    A block of steps has a stream of its own, so any step can be reached without the ones long before it. Within a block
-    ``GROUP`` batches at a time have one length, since drawing them together is several times faster, and the order of
-    the batches is shuffled.
+    A block of steps has a stream of its own, so that a resumed run need not redraw the blocks before. In a block,
+    ``GROUP`` batches have one length, since drawing them together is several times faster, and the order is shuffled.
     """
     for block in range(start // BLOCK, -(-run.steps // BLOCK)):
         rng = np.random.default_rng([1000 + run.seed, block])
@@ -242,11 +235,6 @@ def _batches(run: Run, task: tasks.Task, encoding: Encoding, start: int) -> Iter
                 yield tokens, labels, ids
 
 
-def _chained(digest: str, *arrays: ndarray) -> str:
-    data = [np.ascontiguousarray(array, dtype="<i8").tobytes() for array in arrays]
-    return hashlib.sha256(b"".join([digest.encode(), *data])).hexdigest()
-
-
 def _tensor(array: ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
 
@@ -255,41 +243,35 @@ def _tensor(array: ndarray, device: torch.device) -> Tensor:
 def _look(model: Transformer, task: tasks.Task) -> dict[str, float | None]:
     """Accuracy on the validation set, over all supervised positions and over the hard ones."""
     batch = task.evaluation_batch(task.validation(), VALIDATION)
-    model.eval()
-    right = model(_tensor(batch.tokens, model.head.weight.device)).argmax(-1).cpu().numpy() == batch.labels
+    right = model.eval()(_tensor(batch.tokens, model.head.weight.device)).argmax(-1).cpu().numpy() == batch.labels
     model.train()
     hard = float(right[batch.hard].mean()) if batch.hard.any() else None
     return {"accuracy": float(right[batch.labels >= 0].mean()), "hard": hard}
 
 
-# Reproducibility --------------------------------------------------------------------------------------------------
-
-
 def _device(name: str) -> torch.device:
-    require(name in ("cpu", "cuda", "auto"), "device", name, "'cpu', 'cuda' or 'auto'")
-    there = torch.cuda.is_available()
-    require(name != "cuda" or there, "device", name, "'cpu' or 'auto' here, since torch sees no cuda device")
+    there, allowed = torch.cuda.is_available(), "'cpu' or 'auto', or 'cuda' where torch sees such a device"
+    require(name in ("cpu", "auto", "cuda")[: 2 + there], "device", name, allowed)
     return torch.device("cuda" if there and name != "cpu" else "cpu")
 
 
 @contextlib.contextmanager
 def _reproducible(device: torch.device) -> Iterator[None]:
     """One thread, deterministic kernels and random numbers of our own; afterwards everything is as it was."""
-    threads, fill = torch.get_num_threads(), torch.utils.deterministic.fill_uninitialized_memory
-    deterministic, warn = torch.are_deterministic_algorithms_enabled(), False
-    if deterministic:
-        warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    fill = torch.utils.deterministic.fill_uninitialized_memory
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:
             torch.set_num_threads(1)
-            torch.use_deterministic_algorithms(True)
+            # The same switch as use_deterministic_algorithms(True), which loads torch's compiler first.
+            torch.set_deterministic_debug_mode("error")
             torch.utils.deterministic.fill_uninitialized_memory = False
             yield
         finally:
             torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(deterministic, warn_only=warn)
+            torch.set_deterministic_debug_mode(mode)
             torch.utils.deterministic.fill_uninitialized_memory = fill
 
 
@@ -298,8 +280,7 @@ def _reproducible(device: torch.device) -> Iterator[None]:
 
 def dump(trained: Trained) -> bytes:
     """A trained run as a safetensors file: the weights, with the run and its record as metadata."""
-    weights = {name: value.detach().cpu().contiguous() for name, value in trained.model.state_dict().items()}
-    return safetensors.torch.save(weights, metadata=_metadata(trained))
+    return _pack(trained, trained.model.state_dict())
 
 
 def load(data: bytes) -> Trained:
@@ -311,15 +292,16 @@ def load(data: bytes) -> Trained:
     """
     try:
         tensors, trained = _parse(data)
-        trained.model.load_state_dict(tensors)
-    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        trained.model.eval().load_state_dict(tensors)
+    except UNREADABLE as error:
         raise InputError(f"these bytes do not hold a trained run: {error}") from error
     return trained
 
 
-def _metadata(trained: Trained) -> dict[str, str]:
-    record = {name: getattr(trained, name) for name in ("steps", "log", "seconds_cpu", "seconds_wall", "data_hash")}
-    return {"format": FORMAT, "run": trained.run.canonical(), "record": json.dumps(record)}
+def _pack(trained: Trained, tensors: dict[str, Tensor]) -> bytes:
+    record = json.dumps({name: getattr(trained, name) for name in RECORD})
+    metadata = {"format": FORMAT, "run": trained.run.canonical(), "record": record}
+    return safetensors.torch.save({name: each.cpu().contiguous() for name, each in tensors.items()}, metadata)
 
 
 def _parse(data: bytes) -> tuple[dict[str, Tensor], Trained]:
@@ -336,32 +318,33 @@ def _save(path: Path, trained: Trained, optimiser: Optimiser, total: Tensor) -> 
     tensors = optimiser.tensors() | {"total": total, "rng": torch.get_rng_state()}
     if total.is_cuda:
         tensors["rng_cuda"] = torch.cuda.get_rng_state(total.device)
-    data = safetensors.torch.save({name: value.cpu() for name, value in tensors.items()}, metadata=_metadata(trained))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     with part.open("wb") as file:
-        file.write(data)
+        file.write(_pack(trained, tensors))
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)
 
 
 def _resume(path: Path, trained: Trained, optimiser: Optimiser, total: Tensor) -> None:
-    """Bring everything to where the checkpoint at ``path`` left it. One that is missing changes nothing; one that is
-    not whole, or of another run, neither, with a warning."""
+    """Go to where the checkpoint left off. A missing one changes nothing; nor does a damaged or foreign one, aloud."""
     try:
         tensors, saved = _parse(path.read_bytes())
         if saved.run != trained.run:
             raise ValueError(f"it is of {saved.run.name}")
-        optimiser.restore(tensors)
-        total.copy_(tensors["total"])
+        pairs = [(value, tensors[name]) for name, value in (optimiser.tensors() | {"total": total}).items()]
+        if any(value.shape != stored.shape for value, stored in pairs):
+            raise ValueError("its sizes are others")
         torch.set_rng_state(tensors["rng"])
         if total.is_cuda:
             torch.cuda.set_rng_state(tensors["rng_cuda"], total.device)
     except FileNotFoundError:
         return
-    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except UNREADABLE as error:
         warnings.warn(f"the checkpoint {path.name} was not used, the run starts anew: {error}", stacklevel=3)
         return
-    for name in ("steps", "log", "seconds_cpu", "seconds_wall", "data_hash"):
-        setattr(trained, name, getattr(saved, name))
+    for value, stored in pairs:
+        value.copy_(stored)
+    optimiser.count = saved.steps
+    vars(trained).update({name: getattr(saved, name) for name in RECORD})
