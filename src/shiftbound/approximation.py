@@ -68,7 +68,7 @@ def relu_network(layers: Sequence[Layer], lo: Rational = 0, hi: Rational = 1) ->
     return corners([(x, value) for x, (value,) in _affine(points, *layers[-1])])
 
 
-def _affine(points: list, weights: list[list[Fraction]], shifts: list[Fraction]) -> list:
+def _affine(points: list, weights: list[list[Rational]], shifts: list[Rational]) -> list:
     def image(values: list[Fraction]) -> list[Fraction]:
         return [
             sum((w * v for w, v in zip(row, values, strict=True)), s) for row, s in zip(weights, shifts, strict=True)
