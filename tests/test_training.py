@@ -126,6 +126,7 @@ def test_random_positions_reach_the_model_in_training(encoding):
 
 def looks(monkeypatch, *pairs):
     given = iter(pairs)
+    monkeypatch.setattr(training, "LOOK", 10)
     monkeypatch.setattr(
         training, "_look", lambda model, task: dict(zip(("accuracy", "hard"), next(given), strict=True))
     )
