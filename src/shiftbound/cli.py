@@ -47,7 +47,7 @@ SchedulerOption = Annotated[
 def main() -> None:
     """The program: what goes wrong is said in one sentence (a failing cell with its traceback), never as our own."""
     try:
-        app()
+        app(prog_name="shiftbound")
     except KeyboardInterrupt:
         _stop("stopped", 130)
     except Exception as error:
@@ -192,9 +192,10 @@ def _rest(progress: Progress) -> str:
 def span(seconds: float) -> str:
     """A length of time for people.
 
-    >>> span(42), span(610), span(9000)
-    ('42 s', '10 min', '2.5 h')
+    >>> span(42), span(610), span(9000), span(500_000)
+    ('42 s', '10 min', '2.5 h', '6 days')
     """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+    for unit, size, digits in (("s", 1, 0), ("min", 60, 0), ("h", 3600, 1)):
+        if seconds < 100 * size:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds / 86400:.0f} days"
