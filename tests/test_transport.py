@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import math
 from fractions import Fraction
 
@@ -14,7 +15,7 @@ from scipy.optimize import linprog
 from scipy.stats import wasserstein_distance
 
 from shiftbound import InputError, transport
-from shiftbound.transport import critic, exact
+from shiftbound.transport import certificates, critic, exact, samples
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -36,6 +37,12 @@ def by_highs(cost, a, b):
 
 def by_pot(cost, a, b):
     return float(exact.pot().emd2(a / a.sum(), b / b.sum(), np.ascontiguousarray(cost), numItermax=10**7))
+
+
+@pytest.mark.parametrize("module", [exact, certificates, samples, critic])
+def test_doctests(module):
+    found = doctest.testmod(module)
+    assert found.attempted > 0 and found.failed == 0
 
 
 # Values -------------------------------------------------------------------------------------------------------------
