@@ -219,3 +219,30 @@ def test_run_refuses_a_value_in_the_words_of_the_notebook(smoke_book, tmp_path):
     assert re.fullmatch(
         r"shiftbound: 16_claims, code cell \d+: sources = 'Z' is not allowed; it must be .*\n", done.stderr
     )
+
+
+def test_w1_of_two_files(tmp_path, call):
+    (tmp_path / "a.csv").write_text("0\n1\n2\n3\n")
+    (tmp_path / "b.csv").write_text("1\n2\n3\n4\n")
+    files = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    code, out, _ = call("w1", *files, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["w1"] == 1 and found["n"] == [4, 4]
+    assert call("w1", *files)[1].startswith("W1     1 ")
+
+
+def test_w1_says_what_is_wrong_in_one_sentence(tmp_path, call):
+    (tmp_path / "a.csv").write_text("0\nnan\n")
+    for arguments, expected, words in (
+        ((str(tmp_path / "a.csv"), str(tmp_path / "a.csv")), 1, "NaN"),
+        ((str(tmp_path / "no.npy"), str(tmp_path / "a.csv")), 1, "does not exist"),
+        ((str(tmp_path / "a.csv"), str(tmp_path / "a.csv"), "--metric", "hamming"), 2, "hamming"),
+        ((str(tmp_path / "a.csv"),), 2, "Missing argument"),
+    ):
+        code, _, err = call("w1", *arguments)
+        assert code == expected and words in err and "Traceback" not in err
+
+
+def test_sweep_says_what_is_missing(call):
+    code, out, _ = call("sweep", "--profile", "smoke", "--status")
+    assert code == 0 and "runs are there" in out

@@ -121,3 +121,28 @@ def test_bad_words_get_a_sentence(tmp_path, text, said):
 def test_different_columns_are_refused():
     with pytest.raises(InputError, match="2 and 3 columns"):
         samples.distances(np.ones((2, 2)), np.ones((2, 3)), "euclidean")
+
+
+def test_measure_is_the_hand_computed_value(tmp_path):
+    """(0.2, 0.8) against (0.8, 0.2) on {0, 1} is 0.6, within its certificates."""
+    for name, text in {"x.csv": "0\n1\n", "wa.csv": "0.2\n0.8\n", "wb.csv": "0.8\n0.2\n"}.items():
+        (tmp_path / name).write_text(text)
+    x, wa, wb = (tmp_path / name for name in ("x.csv", "wa.csv", "wb.csv"))
+    found = samples.measure(x, x, "cityblock", (wa, wb))
+    assert found["lower"] <= found["w1"] <= found["upper"] and found["w1"] == pytest.approx(0.6)
+    assert set(found) == {"w1", "lower", "upper", "floor", "interval", "n", "dimension", "metric", "method"}
+    assert found["floor"] is None and found["metric"] == "cityblock"
+
+
+def test_measure_words_of_unequal_samples_by_a_linear_program(tmp_path):
+    (tmp_path / "a.txt").write_text("((()))\n()()()\n")
+    (tmp_path / "b.txt").write_text("()()()\n()()()\n((()))\n")
+    found = samples.measure(tmp_path / "a.txt", tmp_path / "b.txt", "dyck")
+    assert found["w1"] == pytest.approx(1.0)  # 1/6 of the mass moves by 6
+    assert found["metric"] == "dyck" and found["n"] == [2, 3]
+    (tmp_path / "c.txt").write_text("()()\n")
+    with pytest.raises(InputError, match=r"length 6 and c\.txt of length 4"):
+        samples.measure(tmp_path / "a.txt", tmp_path / "c.txt", "dyck")
+    assert samples.measure(tmp_path / "a.txt", tmp_path / "c.txt", "dyck-path")["w1"] > 0
+    with pytest.raises(InputError, match="euclidean, cityblock, dyck, dyck-path"):
+        samples.measure(tmp_path / "a.txt", tmp_path / "c.txt", "hamming")

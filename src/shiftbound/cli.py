@@ -38,6 +38,15 @@ class ProfileName(StrEnum):
 
 
 ProfileOption = Annotated[ProfileName, typer.Option("--profile", help="Which set of parameters and runs.")]
+
+
+class MetricName(StrEnum):
+    euclidean = "euclidean"
+    cityblock = "cityblock"
+    dyck = "dyck"
+    dyck_path = "dyck-path"
+
+
 SchedulerOption = Annotated[
     str | None,
     typer.Option(metavar="ADDR", help="Address of a Dask scheduler, e.g. tcp://host:8786; else this machine."),
@@ -51,10 +60,11 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop("stopped", 130)
     except Exception as error:
+        from shiftbound.engine import RunsFailed
         from shiftbound.notebooks import UsageError
         from shiftbound.pages import BuildFailed
 
-        if not isinstance(error, InputError | BuildFailed | OSError):
+        if not isinstance(error, InputError | BuildFailed | RunsFailed | OSError):
             raise
         _stop(error, 2 if isinstance(error, UsageError) else 1)
 
@@ -113,6 +123,73 @@ def run(
     with display() as report:
         path = book.run(notebook, given, profile=profile.value, output=output, report=report)
     say(f"executed: {path}")
+
+
+@app.command()
+def sweep(
+    profile: ProfileOption = ProfileName.laptop,
+    scheduler: SchedulerOption = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Train nothing; say what is there and what is missing.")
+    ] = False,
+) -> None:
+    """Train and score every run that the profile's notebooks ask for and the store lacks."""
+    from shiftbound import engine, plan
+    from shiftbound.book import Edition, Project
+    from shiftbound.runs import union
+    from shiftbound.store import Store
+
+    project = Project.here()
+    edition, store = Edition(project, profile.value, scheduler), Store(project.store)
+    grids = plan.grids(edition.settings, project.sources)
+    if status:
+        for name, each in grids.items():
+            missing = [run.name for run, scoring in union(each) if store.rows(run, scoring) is None]
+            say(f"{name}: {len(union(each)) - len(missing)} of {len(union(each))} runs are there" + _listed(missing))
+        return
+    pairs = union(grid for each in grids.values() for grid in each)
+    with display() as report:
+        progress = engine.sweep(pairs, scheduler=scheduler, jobs=jobs, store=store, report=report)
+    say(f"{progress.trained} runs trained, {progress.rescored} scored again, {progress.reused} were there")
+    if progress.failed:
+        raise engine.RunsFailed(progress.failed)
+
+
+@app.command()
+def w1(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A sample: .npy or .csv of points, or a text of Dyck words.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other sample.")],
+    metric: Annotated[
+        MetricName, typer.Option(help="The distance between two points, or two words.")
+    ] = MetricName.euclidean,
+    weights: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="WA WB", help="Two files with one weight a row.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise floor and the interval.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="An object, for programs.")] = False,
+) -> None:
+    """The certified W1 distance between two samples of your own, with its noise floor."""
+    from shiftbound import samples
+
+    found = samples.measure(a, b, metric.value, weights, seed)
+    if as_json:
+        print(json.dumps(found))
+        return
+    lower, value, upper = found["lower"], found["w1"], found["upper"]
+    say(f"W1     {value:.6g}   certified between {lower:.6g} and {upper:.6g}")
+    if found["floor"] is not None:
+        floor, spread = found["floor"], found["interval"]
+        say(f"floor  {floor[0]:.4g} and {floor[1]:.4g}   between halves of one sample; a shift below cannot be seen")
+        say(f"spread {spread[0]:.4g} to {spread[1]:.4g}")
+    sizes = f"{found['n'][0]} and {found['n'][1]} points of dimension {found['dimension']}"
+    say(f"{sizes}, {found['metric']}; {found['method']}")
+
+
+def _listed(names: list[str], most: int = 5) -> str:
+    """The first few of what is missing."""
+    shown = ", ".join(names[:most])
+    return f"; missing: {shown}{', ...' if len(names) > most else ''}" if names else ""
 
 
 @app.command()

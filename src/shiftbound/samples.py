@@ -13,10 +13,35 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from shiftbound import InputError, words
+from shiftbound import InputError, require, words
 
 METRICS = ("euclidean", "cityblock", "dyck", "dyck-path")
 BRACKETS = "()[]{}<>"
+
+
+def measure(a: Path, b: Path, metric: str, weights_of: tuple[Path, Path] | None = None, seed: int = 0) -> dict:
+    """What `transport.compare` says of the samples in two files under ``metric``, one of ``METRICS``."""
+    from shiftbound import transport
+
+    require(metric in METRICS, "metric", metric, f"one of {', '.join(METRICS)}")
+    x, y = load(a, metric), load(b, metric)
+    if metric == "dyck" and x.shape != (len(x), y.shape[1]):
+        raise InputError(
+            f"{a.name} holds words of length {x.shape[1] - 1} and {b.name} of length {y.shape[1] - 1}; the metric dyck "
+            "needs one length, dyck-path compares different ones"
+        )
+    loads = (
+        (None, None) if weights_of is None else [weights(w, len(p)) for w, p in zip(weights_of, (x, y), strict=True)]
+    )
+
+    def between(p: ndarray, q: ndarray) -> ndarray:
+        return distances(p, q, metric)
+
+    known = {"euclidean": transport.euclidean, "cityblock": transport.cityblock}
+    found = transport.compare(
+        x, y, known.get(metric, between), a=loads[0], b=loads[1], seed=seed, names=(a.name, b.name)
+    )
+    return found | {"metric": metric}
 
 
 def points(path: Path) -> Float[ndarray, "n d"]:
