@@ -23,10 +23,9 @@ from pathlib import Path
 from shiftbound import InputError, claims, notebooks, pages, plan
 from shiftbound.pages import BuildFailed
 from shiftbound.runs import Profile, profile, union
-from shiftbound.store import PACKAGE, Store, root, write
+from shiftbound.store import PACKAGE, Store, root, sources, write
 
 LEDGER = "16_claims"  # executed last: it reads what the others recorded
-UNREAD = ("book.py", "pages.py", "notebooks.py", "cli.py")  # modules that no notebook imports
 
 Say = Callable[[str], None]
 
@@ -45,7 +44,7 @@ class Project:
         return cls(folder, Path(os.environ.get("SHIFTBOUND_BUILD") or folder / "build").resolve())
 
     @property
-    def sources(self) -> Path:
+    def notebooks(self) -> Path:
         return self.root / "notebooks"
 
     @property
@@ -56,7 +55,7 @@ class Project:
         return profile(name, self.root / "book" / "profiles")
 
     def read(self, name: str):
-        return notebooks.read(self.sources / f"{name}.md")
+        return notebooks.read(self.notebooks / f"{name}.md")
 
 
 class Edition:
@@ -64,7 +63,7 @@ class Edition:
 
     def __init__(self, project: Project, profile: str, scheduler: str | None = None) -> None:
         self.project, self.settings, self.scheduler = project, project.profile(profile), scheduler
-        self.names = notebooks.names(project.sources)
+        self.names = notebooks.names(project.notebooks)
         strays = sorted(set(self.settings.notebooks) - set(self.names))
         if strays:
             raise InputError(f"profile {profile!r} sets parameters of {', '.join(strays)}; there is no such notebook")
@@ -92,12 +91,15 @@ class Edition:
         return record if whole else None
 
     def key(self, name: str) -> str:
-        """What decides an executed notebook: source, parameters, package, shipped results, what the ledger reads."""
+        """What decides an executed notebook: its source, parameters, the modules that it imports and all they import,
+        the shipped results, and for the ledger the others."""
         told = [self.settings.name, name, self.parameters[name], sys.version, pages.versions()]
         digest = hashlib.sha256(json.dumps(told).encode())
         results = self.project.root / "book" / "results"
-        files = [self.project.sources / f"{name}.md"]
-        files += sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".csv") and p.name not in UNREAD)
+        files = [self.project.notebooks / f"{name}.md", PACKAGE / "__init__.py", PACKAGE / "runs.py"]
+        files += sources(*notebooks.imports(self.project.read(name))) + sorted(PACKAGE.glob("*.csv"))
+        if any(path.parent.name == "tasks" for path in files):  # tasks are imported by their names
+            files += sorted((PACKAGE / "tasks").glob("*.py"))
         files += sorted(p for p in results.rglob("*") if p.is_file()) if results.is_dir() else []
         files += [self.executed(each) for each in self.names if each != LEDGER] if name == LEDGER else []
         for path in files:
@@ -141,7 +143,7 @@ def build(
     output = (output or project.build / "html").resolve()
     pages.replaceable(output)
     edition = Edition(project, profile, scheduler)
-    due = sorted({notebooks.resolve(each, project.sources) for each in chosen})
+    due = sorted({notebooks.resolve(each, project.notebooks) for each in chosen})
     if due:
         missing = [name for name in edition.names if name not in due and edition.record(name) is None]
         if missing:
@@ -178,7 +180,9 @@ def sweep(
 ) -> dict[str, int]:
     """Bring every run that the notebooks ``due`` ask for into the store; how many runs each of ``names`` uses."""
     project, due = edition.project, set(due)
-    grids = {name: plan.notebook_grids(project.sources / f"{name}.md", edition.values.get(name, {})) for name in names}
+    grids = {
+        name: plan.notebook_grids(project.notebooks / f"{name}.md", edition.values.get(name, {})) for name in names
+    }
     pairs = union(grid for name, each in grids.items() if name in due for grid in each)
     if pairs:
         from shiftbound import engine
@@ -209,7 +213,7 @@ def execute(
     with ProcessPoolExecutor(min(jobs, len(due)), mp_context=multiprocessing.get_context("spawn")) as pool:
         asked = {}
         for name in due:
-            source, target = edition.project.sources / f"{name}.md", edition.executed(name)
+            source, target = edition.project.notebooks / f"{name}.md", edition.executed(name)
             future = pool.submit(timed, source, target, edition.values[name], dict(environment), notebooks.CELL_SECONDS)
             asked[future] = (name, edition.key(name))
         for future in as_completed(asked):
@@ -248,7 +252,7 @@ def run(
 ) -> Path:
     """Execute one notebook with the profile's parameters and then the ``given`` ones, texts as typed by a user."""
     project = project or Project.here()
-    name = notebooks.resolve(name, project.sources)
+    name = notebooks.resolve(name, project.notebooks)
     edition = Edition(project, profile)
     typed = notebooks.typed(project.read(name), given, where=name)
     edition.values[name] = edition.values[name] | typed
@@ -258,7 +262,7 @@ def run(
     told = {**edition.environment(), "SHIFTBOUND_EXECUTED": str(edition.executed(name).parent)}
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
-            pool.submit(timed, project.sources / f"{name}.md", output, edition.values[name], told, None).result()
+            pool.submit(timed, project.notebooks / f"{name}.md", output, edition.values[name], told, None).result()
         except notebooks.NotebookFailed as error:
             raise BuildFailed(str(error)) from None
     return output

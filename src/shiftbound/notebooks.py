@@ -140,6 +140,18 @@ def tagged(notebook: NotebookNode, tag: str) -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code" and tag in cell.metadata.get("tags", [])]
 
 
+def imports(notebook: NotebookNode) -> list[str]:
+    """The modules of this package that the notebook's cells import, without the leading ``shiftbound.``."""
+    found = set()
+    for cell in notebook.cells:
+        for node in ast.walk(ast.parse(cell.source)) if cell.cell_type == "code" else ():
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return sorted(name.removeprefix("shiftbound.") for name in found if name.startswith("shiftbound."))
+
+
 def parameters(notebook: NotebookNode) -> dict[str, Parameter]:
     """The parameters that ``notebook`` declares, by name; `InputError` where one is not a literal."""
     found: dict[str, Parameter] = {}
