@@ -142,7 +142,7 @@ def sweep(
 
     project = Project.here()
     edition, store = Edition(project, profile.value, scheduler), Store(project.store)
-    grids = plan.grids(edition.settings, project.sources)
+    grids = plan.grids(edition.settings, project.notebooks)
     if status:
         for name, each in grids.items():
             missing = [run.name for run, scoring in union(each) if store.rows(run, scoring) is None]
