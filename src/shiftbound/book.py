@@ -216,17 +216,24 @@ def execute(
             source, target = edition.project.notebooks / f"{name}.md", edition.executed(name)
             future = pool.submit(timed, source, target, edition.values[name], dict(environment), notebooks.CELL_SECONDS)
             asked[future] = (name, edition.key(name))
+        failures = []
         for future in as_completed(asked):
+            if future.cancelled():
+                continue
             name, key = asked[future]
             try:
                 seconds, digest = future.result()
             except (notebooks.NotebookFailed, InputError) as error:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise BuildFailed(str(error)) from None
+                failures.append(str(error))
+                for other in asked:  # what runs already may finish and be kept, the rest does not start
+                    other.cancel()
+                continue
             record = {"key": key, "sha256": digest, "seconds": round(seconds, 1), "executed": pages.now(), **made}
             record |= {"parameters": edition.parameters[name], "runs": counts.get(name, 0)}
             write(edition.executed(name).with_suffix(".json"), json.dumps(record, indent=1).encode())
             say(f"executed {name} in {seconds:.0f} s")
+    if failures:
+        raise BuildFailed("\n".join(failures))
 
 
 def timed(source: Path, target: Path, values: dict, environment: dict, seconds: int | None) -> tuple[float, str]:
