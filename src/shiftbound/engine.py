@@ -80,7 +80,7 @@ def cluster(scheduler: str | None = None, jobs: int | None = None) -> Iterator[C
     address = scheduler or os.environ.get("SHIFTBOUND_SCHEDULER")
     if address:
         try:
-            client = Client(address, timeout="20s", set_as_default=False)
+            client = Client(address, timeout="10s", set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             raise InputError(
                 f"scheduler = {address!r} does not answer; it must be the address of a running Dask scheduler"
@@ -100,7 +100,7 @@ def cluster(scheduler: str | None = None, jobs: int | None = None) -> Iterator[C
             if hasattr(os, "sched_getaffinity")
             else jobs or os.cpu_count(),
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             host="127.0.0.1",
             silence_logs=50,
         ) as local,
