@@ -36,6 +36,19 @@ def chromium():
         browser.close()
 
 
+LOOK = r"""() => {
+  const raw = [];
+  const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode;
+    if (node.parentElement.closest("pre, code, mjx-container, script, style")) continue;
+    if (/\$|\\[a-zA-Z({]|\{(prf|eq|cite|doc|numref|glue)\b|``|\*\*/.test(node.data)) raw.push(node.data.trim().slice(0, 80));
+  }
+  const count = (what) => document.querySelectorAll(what).length;
+  return [count(".math:not(:has(mjx-container svg))"), count("[data-mml-node=merror]"), raw];
+}"""
+
+
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
@@ -97,13 +110,9 @@ def test_every_page_is_whole_and_asks_nobody(chromium, addresses, smoke_book, sc
     with Watched(chromium, addresses[scheme], viewport=viewport) as watched:
         for name in every_page(smoke_book.html):
             page = watched.open(name)
-            raw, done, errors = page.evaluate(
-                "() => [document.querySelectorAll('.math').length,"
-                " document.querySelectorAll('.math mjx-container[jax=SVG] svg').length,"
-                " document.querySelectorAll('[data-mml-node=merror]').length]"
-            )
-            if done < raw or errors:
-                problems.append(f"{name}: {raw} formulas, {done} typeset, {errors} errors")
+            untypeset, errors, raw = page.evaluate(LOOK)
+            if untypeset or errors or raw:
+                problems.append(f"{name}: {untypeset} formulas not typeset, {errors} with errors; raw text: {raw}")
             over = page.evaluate("() => document.scrollingElement.scrollWidth - window.innerWidth")
             if over > 0:
                 problems.append(f"{name}: {over} pixels wider than the screen")
