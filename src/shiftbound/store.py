@@ -161,7 +161,9 @@ def _read(path: Path, check) -> bytes | None:
     except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
         aside = path.with_name(f"{path.name}.aside")
         os.replace(path, aside)
-        warnings.warn(f"{path.name} is not whole ({error}); it was set aside as {aside.name}", StoreWarning, stacklevel=3)
+        warnings.warn(
+            f"{path.name} is not whole ({error}); it was set aside as {aside.name}", StoreWarning, stacklevel=3
+        )
         return None
     return data
 
