@@ -118,7 +118,9 @@ class ReluDyck(HandSet):
 
     matching = 1
 
-    def __init__(self, k: int = 2, N: int = 64, temperature: int | float = 40.0, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self, k: int = 2, N: int = 64, temperature: int | float = 40.0, dtype: torch.dtype = torch.float64
+    ) -> None:
         features, embedding = _brackets(k)
         require(isinstance(N, int) and N >= 1, "N", N, "a whole number of at least 1 (the longest word)")
         require(temperature > 0, "temperature", temperature, "a positive number")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -90,10 +91,20 @@ class Layer(nn.Module):
         out, weights = self._attention(x, return_weights=True)
         return self.output(out[:, 0]), weights[:, 0]
 
-    def forward(self, x: Float[Tensor, "b m d"]) -> Float[Tensor, "b m d"]:
-        x = x + self.output(self._attention(x)[:, 0])
+    def forward(self, x: Float[Tensor, "b m d"], stepwise: bool = False) -> Float[Tensor, "b m d"]:
+        x = x + (self.attend(x)[0] if stepwise else self.output(self._attention(x)[:, 0]))
         hidden = self.gate(x).relu()
         return x + self.down(hidden if self.up is None else hidden * self.up(x))
+
+    def formulas(self) -> list[str]:
+        """What the layer does, line by line, read off its tensors; units written to their own name stand for both."""
+        q, k, gate = (part.formulas() for part in (self.query, self.key, self.gate))
+        up = {} if self.up is None else self.up.formulas()
+        lines = [f"score  ({q[e]}) · ({k[e]})" for e in q if e in k]
+        lines += [f"read   {name} = average of {row}" for name, row in self.value.formulas().items()]
+        for name, row in gate.items():
+            lines.append(f"unit   {name} = ReLU({row})" + (f" · ({up[name]})" if name in up else ""))
+        return lines + [f"write  {name} = {row}" for name, row in self.down.formulas().items() if row != name]
 
     def _attention(self, x: Tensor, **options: bool) -> Tensor | tuple[Tensor, Tensor]:
         mask = None
@@ -147,16 +158,26 @@ class HandSet(nn.Module):
             x[..., self.features.index(self.clock)] = ids
         return x
 
-    def states(self, tokens: Int[Tensor, "b n"]) -> list[Float[Tensor, "b m d"]]:
-        """The stream before the first layer and after each layer."""
+    def states(self, tokens: Int[Tensor, "b n"], stepwise: bool = False) -> list[Float[Tensor, "b m d"]]:
+        """The stream before the first layer and after each layer.
+
+        ``stepwise`` sums attention in the order of the formula instead of that of torch's fused kernel; the two differ
+        by rounding alone.
+        """
         found = [self.embed(tokens)]
         for layer in self.layers:
-            found.append(layer(found[-1]))
+            found.append(layer(found[-1], stepwise))
         return found
 
-    def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, " b"]:
+    def forward(self, tokens: Int[Tensor, "b n"], stepwise: bool = False) -> Float[Tensor, " b"]:
         """The logits of words of one length."""
-        return self.readout(self.states(tokens)[-1][:, -1])[:, 0]
+        return self.readout(self.states(tokens, stepwise)[-1][:, -1])[:, 0]
+
+    def logits(self, words: Int[np.ndarray, "count n"], stepwise: bool = False) -> Float[np.ndarray, " count"]:
+        """The logits of any number of words, in batches of at most 2^20 attention weights a layer."""
+        size = max(1, 2**20 // (words.shape[1] + 1) ** 2)
+        parts = [words[start : start + size] for start in range(0, len(words), size)]
+        return np.concatenate([self(torch.from_numpy(np.ascontiguousarray(part)), stepwise).numpy() for part in parts])
 
     def read(self, tokens: Int[Tensor, "b n"], feature: str) -> Float[Tensor, "b m"]:
         """One named coordinate of the last stream, such as "height" or "violation"."""
