@@ -41,7 +41,8 @@ def _normal(answer: object) -> str:
             f"answer = {answer!r} is not allowed; it must be a number, a SymPy expression, a string or a list of these"
         ) from error
     symbols = sorted(expression.free_symbols, key=str)
-    points = {s: sympy.Rational(int(hashlib.sha256(str(s).encode()).hexdigest()[:4], 16) + 70000, 65537) for s in symbols}
+    drawn = {s: int(hashlib.sha256(str(s).encode()).hexdigest()[:4], 16) for s in symbols}
+    points = {s: sympy.Rational(70000 + number, 65537) for s, number in drawn.items()}
     value = sympy.N(expression.subs(points), 30)
     if not value.is_number:
         raise InputError(f"answer = {answer!r} is not allowed; it must have a value at every point")

@@ -73,7 +73,8 @@ def show(fig: Figure, name: str, *, title: str, alt: str, data: pd.DataFrame | d
     plt.close(fig)
     csv = base64.b64encode(table.to_csv(index=False, float_format="%.8g", lineterminator="\n").encode()).decode()
     page = (
-        f'<div class="sb-figure"><p class="sb-figure-title">{html.escape(title)}</p>{_svg(buffer.getvalue(), name, alt)}'
+        f'<div class="sb-figure"><p class="sb-figure-title">{html.escape(title)}</p>'
+        f"{_svg(buffer.getvalue(), name, alt)}"
         f'<p class="sb-figure-data"><a download="{html.escape(name)}.csv" href="data:text/csv;base64,{csv}">'
         f"Data of this figure (CSV, {len(table)} rows)</a></p></div>"
     )
@@ -84,10 +85,12 @@ def _svg(source: str, name: str, alt: str) -> str:
     """The SVG alone: scaled by the page, its inks as CSS variables, its ids its own, its alt text in place."""
     svg = source[source.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # matplotlib's style element holds a rule for "*", which would reach the whole page: the root's attributes do the same.
+    # matplotlib's style element has a rule for "*" that would reach the whole page; the root's attributes do the same.
     svg = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<svg [^>]*?)width="([\d.]+)pt" height="[\d.]+pt"', r'\1style="width:100%;max-width:\2pt;height:auto"', svg, count=1)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(alt)}" stroke-linejoin="round" stroke-linecap="butt" ', 1)
+    scaled = r'\1style="width:100%;max-width:\2pt;height:auto"'
+    svg = re.sub(r'(<svg [^>]*?)width="([\d.]+)pt" height="[\d.]+pt"', scaled, svg, count=1)
+    said = f'role="img" aria-label="{html.escape(alt)}" stroke-linejoin="round" stroke-linecap="butt"'
+    svg = svg.replace("<svg ", f"<svg {said} ", 1)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--sb-{variable}, {colour})")
     prefix = re.sub(r"\W+", "-", name)
