@@ -1,10 +1,16 @@
 """shiftbound: a reproducible companion to two papers on reasoning out of distribution.
 
-The modules, lower floors first (each imports only from those above it):
+The modules, lower floors first; each imports only from those above it:
 
-    transport, words, tasks, positions, transformer, constructions   the mathematics
-    runs, training, evaluation, statistics, store, engine            the experiments
-    claims, figures, exercises, book, cli                            the book
+    transport, words, traces, samples            W1 with certificates; bracket words; searches; a reader's own samples
+    tasks                                        what a model reads and answers, and the graded shifts
+    positions, transformer                       the encodings; the causal decoder
+    wiring, constructions                        Transformers whose weights are set by hand
+    approximation, moduli                        exact counts for the chapters on width and on arithmetic
+    runs, training, evaluation, statistics       one run, how it is trained, what is measured, what that says
+    store, engine                                results on disk; grids on Dask
+    claims, figures, exercises                   what a notebook records, shows and asks
+    plan, notebooks, pages, book, doctor, cli    which runs, one notebook, the pages, the build, the commands
 """
 
 __version__ = "0.1.0"
