@@ -2,7 +2,7 @@
 
 The modules, lower floors first; each imports only from those above it:
 
-    transport, words, traces, samples            W1 with certificates; bracket words; searches; a reader's own samples
+    transport, traces, words, samples            W1 with certificates; searches; bracket words; a reader's own samples
     tasks                                        what a model reads and answers, and the graded shifts
     positions, transformer                       the encodings; the causal decoder
     wiring, constructions                        Transformers whose weights are set by hand

@@ -263,16 +263,6 @@ def _rest(progress: Progress) -> str:
     failed = f"{len(progress.failed)} failed, " if progress.failed else ""
     if progress.remaining is None:
         return f"{failed}no estimate yet"
+    from shiftbound.engine import span
+
     return f"{failed}about {span(progress.remaining)} to go"
-
-
-def span(seconds: float) -> str:
-    """A length of time for people.
-
-    >>> span(42), span(610), span(9000), span(500_000)
-    ('42 s', '10 min', '2.5 h', '6 days')
-    """
-    for unit, size, digits in (("s", 1, 0), ("min", 60, 0), ("h", 3600, 1)):
-        if seconds < 100 * size:
-            return f"{seconds / size:.{digits}f} {unit}"
-    return f"{seconds / 86400:.0f} days"

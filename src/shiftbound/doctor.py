@@ -147,8 +147,7 @@ def core_speed() -> float:
 
 def _duration(project: Project, name: str, speed: float, cores: int) -> Finding:
     """How long a build of this profile should take: what it must train, what the store has, and the notebooks."""
-    from shiftbound.cli import span
-    from shiftbound.engine import cost
+    from shiftbound.engine import cost, span
     from shiftbound.store import Store
 
     start = time.monotonic()

@@ -193,6 +193,18 @@ def run(
     return pd.DataFrame(rows)
 
 
+def span(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> span(42), span(610), span(9000), span(500_000)
+    ('42 s', '10 min', '2.5 h', '6 days')
+    """
+    for unit, size, digits in (("s", 1, 0), ("min", 60, 0), ("h", 3600, 1)):
+        if seconds < 100 * size:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds / 86400:.0f} days"
+
+
 def identity(run: Run) -> dict[str, object]:
     """The columns that say which run a row belongs to."""
     fields = ("task", "encoding", "depth", "width", "seed", "steps", "window", "control")
