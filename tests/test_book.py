@@ -286,6 +286,46 @@ def test_executing_again_gives_the_same_bytes(smoke_book, tmp_path):
     assert different == []
 
 
+PERTURBED = {
+    "01_kantorovich_duality": {"seed": "1"},
+    "02_ood_bound": {"seed": "1"},
+    "03_absolute_positions": {"seed": "1"},
+    "04_rotary_positions": {"seed": "1"},
+    "05_dyck_depth": {"seed": "1"},
+    "06_width_depth_barron": {"seed": "1"},
+    "07_two_collapses": {"seed": "1"},
+    "08_arithmetic": {"modulus": "55"},
+    "09_tasks_and_shifts": {"seed": "1"},
+    "10_sweep": {"encodings": "['ape']"},
+    "16_claims": {"sources": "['A']"},
+}
+
+
+def outputs(path: Path) -> list:
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    return [cell.outputs for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
+
+
+@book_group
+@pytest.mark.slow
+def test_another_parameter_changes_the_outputs(smoke_book, tmp_path):
+    """One perturbed run a notebook; the static test sees that every parameter is read."""
+    assert sorted(PERTURBED) == NAMES
+    edition = edition_of(smoke_book)
+    told = {**edition.environment(), "SHIFTBOUND_EXECUTED": str(smoke_book.executed)}
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        asked = {}
+        for name, given in PERTURBED.items():
+            typed = notebooks.typed(edition.project.read(name), given, where=name)
+            asked[name] = pool.submit(again, name, edition.values[name] | typed, tmp_path, told)
+        for each in asked.values():
+            each.result()
+    same = [
+        name for name in NAMES if outputs(tmp_path / f"{name}.ipynb") == outputs(smoke_book.executed / f"{name}.ipynb")
+    ]
+    assert same == []
+
+
 @book_group
 def test_every_page_carries_stamp_and_provenance(smoke_book):
     found = [

@@ -42,7 +42,8 @@ LOOK = r"""() => {
   while (walk.nextNode()) {
     const node = walk.currentNode;
     if (node.parentElement.closest("pre, code, mjx-container, script, style")) continue;
-    if (/\$|\\[a-zA-Z({]|\{(prf|eq|cite|doc|numref|glue)\b|``|\*\*/.test(node.data)) raw.push(node.data.trim().slice(0, 80));
+    const left = /\$|\\[a-zA-Z({]|\{(prf|eq|cite|doc|numref|glue)\b|``|\*\*/;
+    if (left.test(node.data)) raw.push(node.data.trim().slice(0, 80));
   }
   const count = (what) => document.querySelectorAll(what).length;
   return [count(".math:not(:has(mjx-container svg))"), count("[data-mml-node=merror]"), raw];
