@@ -31,7 +31,7 @@ def chromium():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=180_000)
         yield browser
         browser.close()
 
@@ -73,6 +73,7 @@ class Watched:
     def __init__(self, browser, address, **options):
         self.address, self.troubles = address, []
         self.context = browser.new_context(**options)
+        self.context.set_default_timeout(180_000)  # other tests share the cores
         self.page = self.context.new_page()
         self.page.on("console", lambda said: said.type in ("error", "warning") and self.troubles.append(said.text))
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
