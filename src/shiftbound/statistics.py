@@ -7,7 +7,8 @@ called "confounded" wherever the book prints it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ def ranks(values: Float[ndarray, " n"]) -> Float[ndarray, " n"]:
     return rankdata(values)
 
 
-def spearman(x: Sequence[float], y: Sequence[float]) -> float:
+def spearman(x: Collection[Real], y: Collection[Real]) -> float:
     """Spearman's rho: the correlation of the ranks; nan where one side is constant or there are fewer than 3 pairs.
 
     >>> spearman([1, 2, 3, 4], [10, 20, 40, 30])
@@ -41,7 +42,7 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float:
     return _pearson(ranks(x), ranks(y)) if len(x) >= 3 else float("nan")
 
 
-def permutation_p(x: Sequence[float], y: Sequence[float], rng: np.random.Generator, draws: int = 2000) -> float:
+def permutation_p(x: Collection[Real], y: Collection[Real], rng: np.random.Generator, draws: int = 2000) -> float:
     """Two-sided permutation p-value of Spearman's rho, (1 + #{|rho*| >= |rho|}) / (1 + draws)."""
     x, y = _pairs(x, y)
     rx, ry = ranks(x), ranks(y)
@@ -138,7 +139,7 @@ def verdict(low: float, high: float, *, above: float) -> str:
     return "contradicted by measurement" if high < above else "inconclusive"
 
 
-def _pairs(x: Sequence[float], y: Sequence[float]) -> tuple[ndarray, ndarray]:
+def _pairs(x: Collection[Real], y: Collection[Real]) -> tuple[ndarray, ndarray]:
     x, y = np.asarray(x, float), np.asarray(y, float)
     require(
         x.shape == y.shape and x.ndim == 1, "y", f"shape {y.shape}", f"of the shape of x, {x.shape}, one-dimensional"
