@@ -99,8 +99,8 @@ class Rotary(Encoding):
     """Rotary positions: the k-th pair of coordinates of a query or key at id m is turned by the angle m * base^(-2k/e).
 
     The logit of positions i and j then depends on the ids through id(j) - id(i) only (`thm-rope`). Angles, cosines and
-    sines are computed in double precision and rounded once to the dtype of the queries, so in fp32 the logits still
-    change under a shift of the ids, by an amount linear in the largest id. The table is kept until other ids come.
+    sines are computed in double precision and rounded once to the dtype of the queries, so in fp32 the logits
+    still change under a shift of the ids, by no more at large ids than at small ones. The table is kept for later.
 
     ``head_dim`` must be even.
 
