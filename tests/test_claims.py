@@ -99,3 +99,9 @@ def test_record_refuses_at_once(capsys):
     ):
         with pytest.raises(InputError, match=said):
             claims.record(*arguments, check="check-a", theorem="thm-a")
+
+
+def test_a_notebook_that_still_runs_is_counted_by_what_it_recorded(tmp_path):
+    path = notebook(tmp_path / "01_a.ipynb", (["check-a"], None), ([], entry()))
+    rows = by_id(claims.collate([path], also={"16_claims": [entry("L39", "ill-posed")]}))
+    assert rows["L39"]["shown"] and rows["L39"]["records"][0]["notebook"] == "16_claims" and rows["L2"]["shown"]

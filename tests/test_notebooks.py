@@ -218,3 +218,18 @@ def test_normalising_drops_time_and_chance():
         notebooks.normalise(each)
     assert nbformat.writes(book) == nbformat.writes(other)
     assert book.cells[0].metadata["tags"] == ["check", "check-x"]
+
+
+def test_a_text_that_came_in_pieces_is_one_text():
+    def stream(name, text):
+        return nbformat.v4.new_output("stream", name=name, text=text)
+
+    cell = nbformat.v4.new_code_cell("print()")
+    cell.outputs = [stream("stdout", "a"), stream("stdout", "\n"), stream("stderr", "b"), stream("stdout", "c")]
+    made = nbformat.v4.new_notebook(cells=[cell])
+    notebooks.normalise(made)
+    assert [(each.name, each.text) for each in made.cells[0].outputs] == [
+        ("stdout", "a\n"),
+        ("stderr", "b"),
+        ("stdout", "c"),
+    ]

@@ -113,10 +113,10 @@ def collate(
     ledger = {claim: {**row, "shown": False, "records": []} for claim, row in rows().items()}
     for path in sorted(notebooks):
         for entry in _records(path):
-            row = ledger[entry["id"]]
-            row["records"].append(
-                {"notebook": path.stem, **{key: entry[key] for key in ("verdict", "theorem", "check", "evidence")}}
-            )
+            ledger[entry["id"]]["records"].append(_kept(path.stem, entry))
+    for name, entries in (also or {}).items():
+        for entry in entries:
+            ledger[entry["id"]]["records"].append(_kept(name, entry))
     for row in ledger.values():
         verdicts = {entry["verdict"] for entry in row["records"]} - {OPEN}
         argued, measured = verdicts - set(MEASURED), verdicts & set(MEASURED)
@@ -127,6 +127,11 @@ def collate(
         if row["verdict"] == OPEN and measured and not smoke:
             row["verdict"] = measured.pop()
     return list(ledger.values())
+
+
+def _kept(notebook: str, entry: Mapping[str, object]) -> dict[str, object]:
+    """A record as the ledger keeps it."""
+    return {"notebook": notebook, **{key: entry[key] for key in ("verdict", "theorem", "check", "evidence")}}
 
 
 def _records(path: Path) -> Iterable[dict]:

@@ -254,14 +254,28 @@ def _tags(cell: NotebookNode | None) -> str:
 
 
 def normalise(notebook: NotebookNode) -> None:
-    """Drop what differs from run to run and says nothing about the numbers: timings, paths, ids."""
+    """Drop what differs from run to run and says nothing about the numbers: timings, ids, how a text came in pieces."""
     kept = {key: notebook.metadata[key] for key in ("kernelspec", "language_info") if key in notebook.metadata}
     notebook.metadata.clear()
     notebook.metadata.update(kept)
     for cell in notebook.cells:
         for key in ("papermill", "execution", "ExecuteTime"):
             cell.metadata.pop(key, None)
+        if "outputs" in cell:
+            cell.outputs = _joined(cell.outputs)
     _number(notebook)
+
+
+def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """The outputs with neighbouring pieces of one stream put together: where a kernel cuts its text is chance."""
+    joined: list[NotebookNode] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output["output_type"] == last.get("output_type") == "stream" and output["name"] == last["name"]:
+            last["text"] += output["text"]
+        else:
+            joined.append(output)
+    return joined
 
 
 def refuse(name: str, notebook: NotebookNode, places: Iterable[str]) -> None:
