@@ -15,7 +15,7 @@ book: $(READY)
 	$(VENV)/bin/shiftbound build --profile $(PROFILE)
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadgroup $(TESTS)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TESTS)
 
 lab: $(READY)
 	$(VENV)/bin/jupyter lab notebooks

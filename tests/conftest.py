@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from jaxtyping import install_import_hook
 
 install_import_hook("shiftbound", "beartype.beartype")
@@ -19,7 +20,6 @@ class SmokeBook:
     html: Path
     executed: Path
     environment: dict[str, str]
-    said: str
 
     def call(self, *arguments: str, seconds: int = 600) -> subprocess.CompletedProcess[str]:
         """Call ``shiftbound`` on this book's folders."""
@@ -31,11 +31,17 @@ class SmokeBook:
 
 @pytest.fixture(scope="session")
 def smoke_book() -> SmokeBook:
-    """Built once a session; what did not change since the last session is taken from build/tests, as any build does."""
+    """Built once a session, by whichever worker asks first; what did not change since the last session is taken from
+    build/tests, as any build does."""
     folder = Path(__file__).parents[1] / "build" / "tests"
     environment = {**os.environ, "SHIFTBOUND_BUILD": str(folder), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     environment.pop("SHIFTBOUND_STORE", None)
-    book = SmokeBook(folder / "html", folder / "notebooks" / "smoke", environment, "")
-    done = book.call("build", "--profile", "smoke", seconds=1500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return replace(book, said=done.stdout)
+    book = SmokeBook(folder / "html", folder / "notebooks" / "smoke", environment)
+    folder.mkdir(parents=True, exist_ok=True)
+    session, stamp = os.environ.get("PYTEST_XDIST_TESTRUNUID", ""), folder / "session"
+    with FileLock(folder / "session.lock"):
+        if not session or not stamp.is_file() or stamp.read_text() != session:
+            done = book.call("build", "--profile", "smoke", seconds=1500)
+            assert done.returncode == 0, done.stdout + done.stderr
+            stamp.write_text(session)
+    return book

@@ -235,10 +235,7 @@ def test_continuous_integration_calls_the_test_command_of_the_readme():
 
 # The whole book under smoke ---------------------------------------------------------------------------------------
 
-book_group = pytest.mark.xdist_group("book")
 
-
-@book_group
 @pytest.mark.slow
 def test_every_notebook_runs_under_smoke(smoke_book):
     assert sorted(path.stem for path in smoke_book.executed.glob("*.ipynb")) == NAMES
@@ -252,11 +249,10 @@ def test_every_notebook_runs_under_smoke(smoke_book):
         assert record["seconds"] > 0 and record["versions"]["numpy"]
 
 
-@book_group
 @pytest.mark.slow
-def test_a_second_build_executes_nothing_and_changes_no_byte(smoke_book):
+def test_a_second_build_executes_nothing_and_changes_no_byte(smoke_book, tmp_path):
     before = {path.name: path.read_bytes() for path in smoke_book.executed.iterdir()}
-    done = smoke_book.call("build", "--profile", "smoke", seconds=120)
+    done = smoke_book.call("build", "--profile", "smoke", "--output", str(tmp_path / "html"), seconds=240)
     assert done.returncode == 0, done.stderr
     assert "executed" not in done.stdout
     assert {path.name: path.read_bytes() for path in smoke_book.executed.iterdir()} == before
@@ -272,7 +268,6 @@ def edition_of(smoke_book) -> Edition:
     return Edition(Project(ROOT, smoke_book.html.parent), "smoke")
 
 
-@book_group
 @pytest.mark.slow
 def test_executing_again_gives_the_same_bytes(smoke_book, tmp_path):
     """Every notebook once more, from the store that the build left."""
@@ -306,7 +301,6 @@ def outputs(path: Path) -> list:
     return [cell.outputs for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
 
 
-@book_group
 @pytest.mark.slow
 def test_another_parameter_changes_the_outputs(smoke_book, tmp_path):
     """One perturbed run a notebook; the static test sees that every parameter is read."""
@@ -326,7 +320,6 @@ def test_another_parameter_changes_the_outputs(smoke_book, tmp_path):
     assert same == []
 
 
-@book_group
 def test_every_page_carries_stamp_and_provenance(smoke_book):
     found = [
         path for path in smoke_book.html.rglob("*.html") if "_static" not in path.parts and path.name != "index.html"
@@ -358,7 +351,6 @@ class Links(html.parser.HTMLParser):
                     self.outside.append(found[key])
 
 
-@book_group
 def test_every_link_inside_the_book_leads_somewhere(smoke_book):
     parsed = {}
     for path in smoke_book.html.rglob("*.html"):
@@ -379,7 +371,6 @@ def test_every_link_inside_the_book_leads_somewhere(smoke_book):
     assert broken == []
 
 
-@book_group
 def test_the_download_is_the_executed_notebook(smoke_book):
     for name in NAMES:
         served = smoke_book.html / "_sources" / "notebooks" / f"{name}.ipynb"
@@ -387,7 +378,6 @@ def test_the_download_is_the_executed_notebook(smoke_book):
         assert f"_sources/notebooks/{name}.ipynb" in (smoke_book.html / "notebooks" / f"{name}.html").read_text()
 
 
-@book_group
 def test_the_ledger_of_the_book_is_the_ledger_of_its_notebooks(smoke_book):
     ledger = claims.collate(smoke_book.executed.glob("*.ipynb"), smoke=True)
     left = json.loads((smoke_book.html.parent / "claims.json").read_text())
@@ -399,10 +389,9 @@ def test_the_ledger_of_the_book_is_the_ledger_of_its_notebooks(smoke_book):
     assert {row["verdict"] for row in ledger} & set(claims.MEASURED) == set()
 
 
-@book_group
-def test_one_notebook_alone_takes_the_others_as_they_are(smoke_book):
+def test_one_notebook_alone_takes_the_others_as_they_are(smoke_book, tmp_path):
     before = {path.name: path.stat().st_mtime_ns for path in smoke_book.executed.glob("*.ipynb")}
-    done = smoke_book.call("build", "--profile", "smoke", "--notebook", "16")
+    done = smoke_book.call("build", "--profile", "smoke", "--notebook", "16", "--output", str(tmp_path / "html"))
     assert done.returncode == 0, done.stderr
     after = {path.name: path.stat().st_mtime_ns for path in smoke_book.executed.glob("*.ipynb")}
     assert {name for name in before if before[name] != after[name]} == {"16_claims.ipynb"}

@@ -17,7 +17,7 @@ FLAGS = ["--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" f
 INSTALL = "the browser tests need Chromium; install it with: apt-get install chromium"
 WIDE, NARROW = {"width": 1300, "height": 900}, {"width": 390, "height": 800}
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("book")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,6 @@ def test_progress_is_told_line_by_line_where_there_is_no_terminal(capsys):
 # Running one notebook ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xdist_group("book")
 @pytest.mark.slow
 def test_run_writes_an_executed_notebook_with_other_parameters(smoke_book, tmp_path):
     target = tmp_path / "mine.ipynb"
@@ -210,7 +209,6 @@ def test_run_writes_an_executed_notebook_with_other_parameters(smoke_book, tmp_p
     assert "L5 (A)" in text and "L1 (C)" not in text
 
 
-@pytest.mark.xdist_group("book")
 @pytest.mark.slow
 def test_run_refuses_a_value_in_the_words_of_the_notebook(smoke_book, tmp_path):
     target = tmp_path / "mine.ipynb"
