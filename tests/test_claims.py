@@ -105,3 +105,11 @@ def test_a_notebook_that_still_runs_is_counted_by_what_it_recorded(tmp_path):
     path = notebook(tmp_path / "01_a.ipynb", (["check-a"], None), ([], entry()))
     rows = by_id(claims.collate([path], also={"16_claims": [entry("L39", "ill-posed")]}))
     assert rows["L39"]["shown"] and rows["L39"]["records"][0]["notebook"] == "16_claims" and rows["L2"]["shown"]
+
+
+def test_this_process_remembers_what_it_recorded(monkeypatch, capsys):
+    monkeypatch.setattr(claims, "recorded", [])
+    for evidence in (1, 2):
+        claims.record("L2", "refuted as worded", {"x": evidence}, check="check-a", theorem="thm-a")
+    assert [(each["id"], each["evidence"]) for each in claims.recorded] == [("L2", {"x": 2})]
+    assert by_id(claims.collate([], also={"01_a": claims.recorded}))["L2"]["shown"]
