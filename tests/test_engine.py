@@ -11,10 +11,11 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from shiftbound import InputError, engine
-from shiftbound.runs import Run, Scoring
+from shiftbound import InputError, engine, published
+from shiftbound.runs import Grid, Run, Scoring
 from shiftbound.store import Store
 
 TINY = Scoring(sequences=16, states=16, states_long=16, draws=4, families=("length",), max_length=48)
@@ -132,7 +133,7 @@ def test_a_scheduler_that_does_not_answer_is_named():
 SWEEP = """
 import json, sys
 from shiftbound import engine
-from shiftbound.runs import Run, Scoring
+from shiftbound.runs import Grid, Run, Scoring
 from shiftbound.store import Store
 
 if __name__ == "__main__":
@@ -163,3 +164,25 @@ def test_kill_9_in_mid_sweep_loses_only_runs_in_flight(tmp_path):
     trained, reused = json.loads(result.stdout)
     assert trained + reused == 8 and reused >= len(kept)
     assert not list(Path(folder).glob("rows/*.aside"))
+
+
+def test_workers_keep_the_memory_that_they_free():
+    with engine.cluster(jobs=1) as client:
+        assert client.submit(os.environ.get, "MALLOC_TRIM_THRESHOLD_").result() == str(2**30)
+
+
+def test_publish_trains_what_the_shipped_file_lacks_and_appends(tmp_path, monkeypatch):
+    monkeypatch.setattr(published, "root", lambda: tmp_path)
+    runs = tuple(pair(seed)[0] for seed in range(3))
+    one, all_three = (Grid(some, TINY, published="published") for some in (runs[:1], runs))
+    store = Store(tmp_path / "store")
+    with pytest.raises(InputError, match="none of these"):
+        engine.run(one)
+    assert engine.publish([one], {"date": "a"}, store=store).trained == 1
+    assert engine.publish([all_three, one], {"date": "b"}, store=store).trained == 2
+    shipped, trained = engine.run(all_three), engine.run(Grid(runs, TINY), store=store)
+    assert shipped.seed.tolist() == trained.seed.tolist()
+    np.testing.assert_allclose(shipped.w1, trained.w1, rtol=1e-6)
+    [made] = published.provenance()["sources"].values()
+    assert [(batch["date"], batch["runs"]) for batch in made] == [("a", 1), ("b", 2)]
+    assert engine.publish([all_three], {}, store=store).total == 0

@@ -15,8 +15,9 @@ import safetensors.torch
 import torch
 
 from shiftbound import InputError, tasks, training
+from shiftbound.optimiser import Optimiser
 from shiftbound.runs import Run
-from shiftbound.training import Optimiser, Trained, build, dump, learning_rate, load, train
+from shiftbound.training import Trained, build, dump, learning_rate, load, train
 from shiftbound.transformer import Transformer
 
 TINY = {"task": "dyck", "encoding": "rope", "depth": 1, "width": 16, "batch": 4, "length": 8, "steps": 130}
@@ -206,8 +207,8 @@ def test_same_run_same_bits_in_another_process_and_after_kill_9(tmp_path):
             killed.kill()
         assert killed.returncode != 0 and path.exists() and not (tmp_path / "never").exists()
     steps = []
-    resumed = train(Run(**run), checkpoint=path, progress=lambda step, of: steps.append((step, of)))
-    assert steps[-1] == (500, 500) and resumed.steps == 500
+    resumed = train(Run(**run), checkpoint=path, watch=lambda so_far: steps.append(so_far.steps))
+    assert steps[-1] == 500 and resumed.steps == 500
     assert not path.exists()
     assert alone.returncode == 0 and not other.exists()
     undisturbed = load((tmp_path / "result").read_bytes())

@@ -7,8 +7,9 @@ The modules, lower floors first; each imports only from those above it:
     positions, transformer                       the encodings; the causal decoder
     wiring, constructions                        Transformers whose weights are set by hand
     approximation, moduli                        exact counts for the chapters on width and on arithmetic
-    runs, training, evaluation, statistics       one run, how it is trained, what is measured, what that says
-    store, engine                                results on disk; grids on Dask
+    runs, optimiser, training                    one run; how it is trained
+    evaluation, answers, statistics              what is measured; what that says
+    store, published, engine                     results on disk; the shipped rows; grids on Dask
     claims, figures, exercises                   what a notebook records, shows and asks
     plan, notebooks, pages, book, doctor, cli    which runs, one notebook, the pages, the build, the commands
 """

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from shiftbound import InputError, claims, notebooks, pages, plan
 from shiftbound.pages import BuildFailed
-from shiftbound.runs import Profile, profile, union
+from shiftbound.runs import MEASURES, Profile, profile, union
 from shiftbound.store import PACKAGE, Store, root, sources, write
 
 LEDGER = "16_claims"  # executed last: it reads what the others recorded
@@ -95,12 +95,12 @@ class Edition:
         the shipped results, and for the ledger the others."""
         told = [self.settings.name, name, self.parameters[name], sys.version, pages.versions()]
         digest = hashlib.sha256(json.dumps(told).encode())
-        results = self.project.root / "book" / "results"
         files = [self.project.notebooks / f"{name}.md", PACKAGE / "__init__.py", PACKAGE / "runs.py"]
         files += sources(*notebooks.imports(self.project.read(name))) + sorted(PACKAGE.glob("*.csv"))
         if any(path.parent.name == "tasks" for path in files):  # tasks are imported by their names
             files += sorted((PACKAGE / "tasks").glob("*.py"))
-        files += sorted(p for p in results.rglob("*") if p.is_file()) if results.is_dir() else []
+        if PACKAGE / "engine.py" in files:  # what scores is imported by its name too
+            files += sources(*MEASURES) + sorted((self.project.root / "book" / "results").glob("*.*"))
         files += [self.executed(each) for each in self.names if each != LEDGER] if name == LEDGER else []
         for path in files:
             digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
@@ -183,7 +183,7 @@ def sweep(
     grids = {
         name: plan.notebook_grids(project.notebooks / f"{name}.md", edition.values.get(name, {})) for name in names
     }
-    pairs = union(grid for name, each in grids.items() if name in due for grid in each)
+    pairs = union(grid for name, each in grids.items() if name in due for grid in each if not grid.published)
     if pairs:
         from shiftbound import engine
 

@@ -134,8 +134,11 @@ def sweep(
         bool, typer.Option("--status", help="Train nothing; say what is there and what is missing.")
     ] = False,
 ) -> None:
-    """Train and score every run that the profile's notebooks ask for and the store lacks."""
-    from shiftbound import engine, plan
+    """Train and score every run that the profile's notebooks ask for and the store lacks.
+
+    Under the profile published, also the runs that the shipped files of book/results lack; their rows are appended.
+    """
+    from shiftbound import engine, pages, plan, published
     from shiftbound.book import Edition, Project
     from shiftbound.runs import union
     from shiftbound.store import Store
@@ -145,15 +148,30 @@ def sweep(
     grids = plan.grids(edition.settings, project.notebooks)
     if status:
         for name, each in grids.items():
-            missing = [run.name for run, scoring in union(each) if store.rows(run, scoring) is None]
-            say(f"{name}: {len(union(each)) - len(missing)} of {len(union(each))} runs are there" + _listed(missing))
+            here = union(grid for grid in each if not grid.published)
+            missing = [run.name for run, scoring in here if store.rows(run, scoring) is None]
+            if here:
+                say(f"{name}: {len(here) - len(missing)} of {len(here)} runs are in the store" + _listed(missing))
+            for grid in (grid for grid in each if grid.published):
+                lacking = [run.name for run in published.lacking(grid)]
+                file = f"{grid.published}.csv.gz"
+                say(f"{name}: {len(grid) - len(lacking)} of {len(grid)} runs are in {file}" + _listed(lacking))
         return
-    pairs = union(grid for each in grids.values() for grid in each)
+    every = [grid for each in grids.values() for grid in each]
+    failed = {}
     with display() as report:
-        progress = engine.sweep(pairs, scheduler=scheduler, jobs=jobs, store=store, report=report)
-    say(f"{progress.trained} runs trained, {progress.rescored} scored again, {progress.reused} were there")
-    if progress.failed:
-        raise engine.RunsFailed(progress.failed)
+        trained = union(grid for grid in every if not grid.published)
+        sweeps = [engine.sweep(trained, scheduler=scheduler, jobs=jobs, store=store, report=report)]
+        if profile is ProfileName.published:
+            shipped = [grid for grid in every if grid.published]
+            made = {"commit": pages.commit(project.root), "machine": pages.machine(), "versions": pages.versions()}
+            about = {**made, "date": pages.now()[:10]}
+            sweeps.append(engine.publish(shipped, about, scheduler=scheduler, jobs=jobs, store=store, report=report))
+    for progress in sweeps:
+        say(f"{progress.trained} runs trained, {progress.rescored} scored again, {progress.reused} were there")
+        failed |= progress.failed
+    if failed:
+        raise engine.RunsFailed(failed)
 
 
 @app.command()

@@ -153,7 +153,7 @@ def _duration(project: Project, name: str, speed: float, cores: int) -> Finding:
     start = time.monotonic()
     edition, store = Edition(project, name), Store(project.store)
     built = plan.grids(edition.settings, project.notebooks)
-    pairs = union(grid for grids in built.values() for grid in grids)
+    pairs = union(grid for grids in built.values() for grid in grids if not grid.published)
     missing = [pair for pair in pairs if not store.rows_path(*pair).is_file()]
     training = sum(cost(run) for run, _ in missing) / (COST_PER_SECOND * speed * cores)
     executing = NOTEBOOK_SECONDS / (speed * min(2, cores))

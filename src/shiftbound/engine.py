@@ -9,14 +9,15 @@ run that raises is reported by its name after the others are done.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shiftbound import InputError
-from shiftbound.runs import Grid, Run, Scoring
+from shiftbound import InputError, published
+from shiftbound.runs import Grid, Run, Scoring, identity, union
 from shiftbound.store import Store, rows_key, weights_key
 
 if TYPE_CHECKING:
@@ -61,14 +62,15 @@ def work(
     run: Run, scoring: Scoring, weights: bytes | None, key: str, checkpoint: str | None
 ) -> tuple[bytes, list[dict]]:
     """What a worker does: train (unless it is handed the weights), then score."""
-    from shiftbound import evaluation, training
+    from shiftbound import training
 
     if key != rows_key(run, scoring):
         raise InputError(
             f"the worker's shiftbound or torch differs from the asker's, so {run.name} would not be the same run"
         )
     trained = training.load(weights) if weights else training.train(run, checkpoint=checkpoint)
-    return weights or training.dump(trained), evaluation.score(trained, run, scoring)
+    measure = importlib.import_module(f"shiftbound.{scoring.measure}")
+    return weights or training.dump(trained), measure.score(trained, run, scoring)
 
 
 @contextlib.contextmanager
@@ -92,6 +94,8 @@ def cluster(scheduler: str | None = None, jobs: int | None = None) -> Iterator[C
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.admin.tick.limit": "1h",
         "distributed.worker.memory.terminate": False,
+        # Dask's own 64 KiB hands freed memory back after every layer of a step, and training takes twice as long.
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**30,
     }
     with (
         dask.config.set(quiet),
@@ -175,13 +179,15 @@ def _effort(run: Run, scoring: Scoring, fresh: bool) -> float:
 def run(
     grid: Grid, *, scheduler: str | None = None, jobs: int | None = None, store: Store | None = None
 ) -> pd.DataFrame:
-    """The grid's tidy table, one row a run and shift, from the store or by training.
+    """The grid's tidy table, one row a run and shift: from the shipped file, from the store, or by training.
 
     Columns: the run's own (``task, encoding, depth, width, seed, ...``), then ``family, level, length`` and what
     `shiftbound.evaluation.score` measures. Raises `RunsFailed`, after the others are stored, where a run raised.
     """
     import pandas as pd
 
+    if grid.published:
+        return published.table(grid)
     store = store or Store()
     progress = sweep([(each, grid.scoring) for each in grid.runs], scheduler=scheduler, jobs=jobs, store=store)
     if progress.failed:
@@ -191,6 +197,29 @@ def run(
         for row in store.rows(each, grid.scoring):
             rows.append({**identity(each), **row, "key": weights_key(each)})
     return pd.DataFrame(rows)
+
+
+def publish(
+    grids: Iterable[Grid],
+    about: dict[str, object],
+    *,
+    scheduler: str | None = None,
+    jobs: int | None = None,
+    store: Store | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Train the runs of ``grids`` that the shipped files lack and append their rows; ``about`` is said of them.
+
+    What is done when the sweep is stopped is appended too; what a kill leaves in the store, the next call appends.
+    """
+    store = store or Store()
+    lacking = {pair: grid.published for grid in grids for pair in union([grid]) if pair[0] in published.lacking(grid)}
+    try:
+        return sweep(lacking, scheduler=scheduler, jobs=jobs, store=store, report=report)
+    finally:
+        for name in dict.fromkeys(lacking.values()):
+            there = [(pair, store.rows(*pair)) for pair, file in lacking.items() if file == name]
+            published.append(name, [(*pair, rows) for pair, rows in there if rows is not None], about)
 
 
 def span(seconds: float) -> str:
@@ -203,9 +232,3 @@ def span(seconds: float) -> str:
         if seconds < 100 * size:
             return f"{seconds / size:.{digits}f} {unit}"
     return f"{seconds / 86400:.0f} days"
-
-
-def identity(run: Run) -> dict[str, object]:
-    """The columns that say which run a row belongs to."""
-    fields = ("task", "encoding", "depth", "width", "seed", "steps", "window", "control")
-    return {name: getattr(run, name) for name in fields} | dict(run.options)

@@ -21,6 +21,8 @@ from shiftbound import InputError, require
 HEAD = 16
 TASKS = ("dyck", "search", "chain", "scoping", "arithmetic")
 ENCODINGS = ("ape", "rope", "sinusoidal", "ape-offset", "ape-random", "alibi", "t5", "nope")
+PUBLISHED = ("published", "published_arithmetic", "published_learning")  # the shipped files of book/results
+MEASURES = ("evaluation", "answers")  # modules of this package whose ``score`` makes a run's rows
 STEPS = {"dyck": 1000, "search": 1000, "chain": 2000, "scoping": 2000, "arithmetic": 1000}
 Options = tuple[tuple[str, int | float | str | bool], ...]
 
@@ -83,6 +85,7 @@ class Run:
 class Scoring:
     """How a trained run is scored: sequences a shift, and which shift families (all, if empty).
 
+    ``measure`` is the module whose ``score(trained, run, scoring)`` makes the rows.
     W1 is measured between ``states`` states a side; at lengths 64, 128, 256 and for the floor ``states_long`` sequences
     and states are drawn, since these are the ones that a reader compares. ``max_length`` drops longer shifts.
     """
@@ -93,8 +96,10 @@ class Scoring:
     draws: int = 200
     families: tuple[str, ...] = ()
     max_length: int = 256
+    measure: str = "evaluation"
 
     def __post_init__(self) -> None:
+        _known("measure", self.measure, MEASURES)
         for field, least in {"sequences": 16, "states": 16, "states_long": 16, "draws": 1, "max_length": 8}.items():
             given = getattr(self, field)
             require(isinstance(given, int) and given >= least, field, given, f"a whole number of at least {least}")
@@ -106,12 +111,14 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs and how they are scored."""
+    """Runs and how they are scored. With ``published``, the name of a shipped file, their rows are read from it."""
 
     runs: tuple[Run, ...]
     scoring: Scoring = dataclasses.field(default_factory=Scoring)
+    published: str = ""
 
     def __post_init__(self) -> None:
+        _known("published", self.published, ("", *PUBLISHED))
         require(len(set(self.runs)) == len(self.runs), "runs", f"{len(self.runs)} runs", "without repetition")
 
     def __len__(self) -> int:
@@ -127,11 +134,13 @@ def grid(
     seeds: Iterable[int] = (0,),
     step_factor: float = 1.0,
     scoring: Scoring | None = None,
+    published: str = "",
     **settings: object,
 ) -> Grid:
     """The product of the axes, in the protocol of the book: the learning rate halves at depth 8 and beyond.
 
-    Every run of a task has ``step_factor`` times the task's own number of steps; ``settings`` go to every `Run`.
+    Every run of a task has ``step_factor`` times the task's own number of steps; ``settings`` go to every `Run`,
+    ``scoring`` and ``published`` to the `Grid`.
 
     >>> len(grid(tasks=["dyck", "search"], encodings=["ape", "rope"], depths=[1, 2, 4], widths=[32, 64, 128]))
     36
@@ -156,7 +165,13 @@ def grid(
         lr = 1.5e-3 if isinstance(depth, int) and depth >= 8 else 3e-3
         own = {"lr": lr, "steps": max(1, round(step_factor * STEPS[task])), **settings}
         runs.append(Run(task=task, encoding=encoding, depth=depth, width=width, seed=seed, **own))
-    return Grid(tuple(runs), scoring or Scoring())
+    return Grid(tuple(runs), scoring or Scoring(), published)
+
+
+def identity(run: Run) -> dict[str, object]:
+    """The columns that say which run a row belongs to."""
+    fields = ("task", "encoding", "depth", "width", "seed", "steps", "window", "control")
+    return {name: getattr(run, name) for name in fields} | dict(run.options)
 
 
 def union(grids: Iterable[Grid]) -> list[tuple[Run, Scoring]]:

@@ -81,9 +81,9 @@ def _imports(path: Path) -> list[str]:
 
 @cache
 def source_hash(layer: str, task: str) -> str:
-    """SHA-256 over the code that decides ``layer`` ("training" or "evaluation") for a task."""
+    """SHA-256 over the code that decides ``layer`` ("training", or the module that scores) for a task."""
     digest = hashlib.sha256()
-    for path in sources("training" if layer == "training" else "evaluation", f"tasks.{task}"):
+    for path in sources(layer, f"tasks.{task}"):
         digest.update(str(path.relative_to(PACKAGE)).replace(os.sep, "/").encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -93,7 +93,7 @@ def weights_key(run: Run) -> str:
 
 
 def rows_key(run: Run, scoring: Scoring) -> str:
-    return _digest(weights_key(run), scoring.canonical(), source_hash("evaluation", run.task))
+    return _digest(weights_key(run), scoring.canonical(), source_hash(scoring.measure, run.task))
 
 
 def _digest(*parts: str) -> str:

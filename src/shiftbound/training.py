@@ -27,9 +27,10 @@ import torch
 import torch.nn.functional as F
 from numpy import ndarray
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from shiftbound import InputError, require, tasks
+from shiftbound.optimiser import Optimiser
 from shiftbound.positions import Encoding
 from shiftbound.runs import Run
 from shiftbound.transformer import Transformer
@@ -38,7 +39,7 @@ GATE = 0.95  # below this accuracy in distribution, an out-of-distribution numbe
 LOOK = 100  # steps between two looks at the validation set
 CLEAN, CLEAN_HARD = 0.998, 0.996  # accuracy, and accuracy on hard positions, that twice in a row end a run early
 VALIDATION = 256
-BETAS, WARM_UP, LAST_RATE, CLIP = (0.9, 0.98), 100, 0.05, 1.0
+WARM_UP, LAST_RATE = 100, 0.05
 BLOCK, GROUP = 96, 8  # training data are drawn for a block of steps at a time, in groups of steps of one length
 FORMAT, RECORD = "shiftbound training 1", ("steps", "log", "seconds_cpu", "seconds_wall", "data_hash")
 UNREADABLE = (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
@@ -123,15 +124,16 @@ def train(
     checkpoint: Path | str | None = None,
     every: int = 500,
     max_steps: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    watch: Callable[[Trained], None] | None = None,
     device: str = "cpu",
 ) -> Trained:
     """Train ``run`` and return the model with its log.
 
     With ``checkpoint`` the state is written there every ``every`` steps, and training goes on from that file where it
     exists; a run that comes to its end removes it. ``max_steps`` breaks off after that many steps in all, leaving a
-    checkpoint. ``progress`` is called with the step and the number of steps at every look. ``device`` is "cpu", "cuda"
-    or "auto" (cuda where there is one); numbers differ between devices.
+    checkpoint. ``watch`` is called at every look with what is trained so far; it may run the model, but must leave
+    torch's generator alone. ``device`` is "cpu", "cuda" or "auto" (cuda where there is one); numbers differ between
+    devices.
 
     >>> train(Run(task="dyck", encoding="rope", depth=1, width=16, steps=2, length=8)).log[0]["step"]
     2
@@ -162,8 +164,9 @@ def train(
                 loss = total.item() / ((trained.steps - 1) % LOOK + 1)
                 trained.log.append({"step": trained.steps, "loss": loss} | _look(trained.model, task))
                 total.zero_()
-                if progress is not None:
-                    progress(trained.steps, run.steps)
+                if watch is not None:
+                    watch(trained)
+                    trained.model.train()
             trained.seconds_wall, trained.seconds_cpu = time.perf_counter() - wall, time.thread_time() - cpu
             if path is not None and (trained.steps % every == 0 or trained.steps == until) and not trained.complete:
                 _save(path, trained, optimiser, total)
@@ -172,47 +175,6 @@ def train(
         optimiser.release()
     trained.model.eval()
     return trained
-
-
-class Optimiser:
-    """AdamW over all parameters of ``model`` laid out as one vector w: with gradient g, rate r and decay d,
-
-    $$ m <- b_1 m + (1 - b_1) g,  s <- b_2 s + (1 - b_2) g^2,  w <- (1 - r d) w - r m' / (sqrt(s') + 1e-8), $$
-
-    m' and s' being m and s divided by 1 - b^t. While it lives, the model's parameters and gradients are views of w, g.
-    torch's own AdamW takes the same steps, but loads torch's compiler first, and that takes as long as loading torch.
-
-    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization (2019).
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.parameters, self.decay, self.count = list(model.parameters()), decay, 0
-        self.vector = torch.cat([p.detach().flatten() for p in self.parameters])
-        self.grad, self.mean, self.square = (torch.zeros_like(self.vector) for _ in range(3))
-        sizes = [p.numel() for p in self.parameters]
-        for p, value, grad in zip(self.parameters, self.vector.split(sizes), self.grad.split(sizes), strict=True):
-            p.data, p.grad = value.view_as(p), grad.view_as(p)
-
-    def step(self, loss: Tensor, rate: float) -> None:
-        """Go down the gradient of ``loss``, clipped to norm 1, at the given learning rate."""
-        self.grad.zero_()
-        loss.backward()
-        self.grad.mul_((CLIP / (torch.linalg.vector_norm(self.grad) + 1e-6)).clamp(max=1))
-        self.count += 1
-        first, second = (1 - beta**self.count for beta in BETAS)
-        self.mean.lerp_(self.grad, 1 - BETAS[0])
-        self.square.mul_(BETAS[1]).addcmul_(self.grad, self.grad, value=1 - BETAS[1])
-        size = (self.square / second).sqrt_().add_(1e-8)
-        self.vector.mul_(1 - rate * self.decay).addcdiv_(self.mean, size, value=-rate / first)
-
-    def release(self) -> None:
-        """Give the model parameters of its own again, without gradients."""
-        for p in self.parameters:
-            p.data, p.grad = p.detach().clone(), None
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What decides the next step, beside the count of steps."""
-        return {"vector": self.vector, "mean": self.mean, "square": self.square}
 
 
 def _batches(run: Run, task: tasks.Task, encoding: Encoding, start: int) -> Iterator[tuple[ndarray, ndarray, ndarray]]:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shiftbound.training import Optimiser
+from shiftbound.optimiser import Optimiser
 from shiftbound.transformer import Transformer
 
 VOCAB, CLASSES = 5, 3
