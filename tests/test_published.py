@@ -15,10 +15,10 @@ RUNS = tuple(
     for seed in range(3)
 )
 ROWS = [
-    {"family": "reference", "level": 32, "length": 32, "accuracy": 0.123456789, "w1": None, "token_cosine": [0.5, 1 / 3],
-     "passed_gate": True, "data_hash": "12e4"},
-    {"family": "tilt", "level": 0.1, "length": 40, "accuracy": 1.0, "w1": 2.5, "token_cosine": [0.25, 0.5],
-     "passed_gate": True, "data_hash": "12e4"},
+    {"family": "reference", "level": 32, "length": 32, "accuracy": 0.123456789, "w1": None,
+     "token_cosine": [0.5, 1 / 3], "passed_gate": True, "data_hash": "12e4"},
+    {"family": "tilt", "level": 0.1, "length": 40, "accuracy": 1.0, "w1": 2.5,
+     "token_cosine": [0.25, 0.5], "passed_gate": True, "data_hash": "12e4"},
 ]  # fmt: skip
 ABOUT = {"machine": "a machine", "date": "2026-12-01"}
 GRID = Grid(RUNS, published="published")
