@@ -9,6 +9,7 @@ The modules, lower floors first; each imports only from those above it:
     approximation, moduli                        exact counts for the chapters on width and on arithmetic
     runs, optimiser, training                    one run; how it is trained
     evaluation, answers, statistics              what is measured; what that says
+    comparisons                                  runs in pairs that differ in one thing
     store, published, engine                     results on disk; the shipped rows; grids on Dask
     claims, figures, exercises                   what a notebook records, shows and asks
     plan, notebooks, pages, book, doctor, cli    which runs, one notebook, the pages, the build, the commands
