@@ -12,6 +12,9 @@
 The chapter runs with the change; the cells before the tagged one must pass, and the tagged one must raise an
 AssertionError. A chapter runs once a set of parameters, in a process of its own without a kernel: at the changed cell
 the process forks, the child runs on with the change as far as the check, and the parent goes on without it.
+
+A line ``params = {...}`` above the first entry holds for the whole table: a chapter on trained models names parameters
+there under which it trains nothing.
 """
 
 from __future__ import annotations
@@ -71,8 +74,15 @@ def code_cells(chapter: str, root: Path = ROOT) -> list[Cell]:
 
 def mutations(chapter: str, root: Path = ROOT) -> list[Mutation]:
     """The chapter's table of mutations; a misspelt key raises TypeError."""
-    path = root / "tests" / "mutations" / f"{chapter}.toml"
-    return [Mutation(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]]
+    common, entries = table(chapter, root)
+    return [Mutation(**entry | {"params": common | entry.get("params", {})}) for entry in entries]
+
+
+def table(chapter: str, root: Path = ROOT) -> tuple[dict[str, object], list[dict]]:
+    """The parameters that hold for the whole table, and its entries as they are written."""
+    data = tomllib.loads((root / "tests" / "mutations" / f"{chapter}.toml").read_text(encoding="utf-8"))
+    assert set(data) <= {"params", "mutation"}, f"{chapter}.toml holds {', '.join(data)}"
+    return data.get("params", {}), data["mutation"]
 
 
 def place(cells: list[Cell], mutation: Mutation) -> tuple[int, int]:
@@ -203,9 +213,10 @@ def main(chapter: str, root: Path) -> None:
     warm_up(cells)
     placed = [(str(number), entry, *place(cells, entry)) for number, entry in enumerate(entries)]
     report: dict[str, dict[str, str]] = {"results": {}, "unchanged": {}}
-    for key in dict.fromkeys(["{}", *(json.dumps(entry.params, sort_keys=True) for entry in entries)]):
+    whole = json.dumps(table(chapter, root)[0], sort_keys=True)  # under these the chapter runs to its end
+    for key in dict.fromkeys([whole, *(json.dumps(entry.params, sort_keys=True) for entry in entries)]):
         group = [item for item in placed if json.dumps(item[1].params, sort_keys=True) == key]
-        last = len(cells) - 1 if key == "{}" else max(check for *_, check in group)
+        last = len(cells) - 1 if key == whole else max(check for *_, check in group)
         params = json.loads(key)
         text = in_child(lambda g=group, n=last, p=params: walk(cells, p, g, n))
         part = json.loads(text) if text.startswith("{") else {"results": {}, "unchanged": text}
@@ -243,7 +254,7 @@ def test_every_mutation_is_noticed(chapter: str, subtests: pytest.Subtests) -> N
             assert done["results"].get(str(number), "not reached") == "noticed"
 
 
-@pytest.mark.parametrize("chapter", [path.stem for path in THEORY])
+@pytest.mark.parametrize("chapter", [path.stem for path in TABLES])
 def test_every_check_has_a_mutation(chapter: str) -> None:
     """A check names its kind and itself, asserts, and stands in the table of mutations."""
     checks = [cell for cell in code_cells(chapter) if "check" in cell.tags]
