@@ -166,9 +166,20 @@ def test_kill_9_in_mid_sweep_loses_only_runs_in_flight(tmp_path):
     assert not list(Path(folder).glob("rows/*.aside"))
 
 
+def page_faults() -> int:
+    """How many pages the kernel hands out while arrays of 256 pages come and go, 100 times."""
+    import resource
+
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        np.ones(2**17)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the allocator in question is glibc's")
 def test_workers_keep_the_memory_that_they_free():
     with engine.cluster(jobs=1) as client:
-        assert client.submit(os.environ.get, "MALLOC_TRIM_THRESHOLD_").result() == str(2**30)
+        assert client.submit(page_faults).result() < 100 * 256 / 10
 
 
 def test_publish_trains_what_the_shipped_file_lacks_and_appends(tmp_path, monkeypatch):
