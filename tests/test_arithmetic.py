@@ -166,6 +166,21 @@ def test_mixed_training_shows_every_number_of_digits():
     assert not task.held_out(*task.operands(draw(task, 200, digits=1).tokens)).all()  # too few: all are scored
 
 
+@pytest.mark.parametrize("share", [0.25, 0.06])
+def test_a_share_of_the_pairs_is_all_that_training_sees(share):
+    task, whole = make(share=share), make()
+    rng = np.random.default_rng(3)
+    a, b = task.operands(task.train_batch(rng, 20_000).tokens)
+    seen = set(zip(a.tolist(), b.tolist(), strict=True))
+    free = np.array([pair for pair in law(3, 4, False) if not whole.held_out(*np.array([pair]).T)[0]])
+    assert seen <= set(map(tuple, free.tolist()))
+    assert {(y, x) for x, y in seen} == seen  # (a, b) and (b, a) go together, and all of the share was met
+    spread = np.sqrt(2 * share * (1 - share) / len(free))
+    assert abs(len(seen) / len(free) - share) < 4 * spread
+    for digits in (2, 4, 6):  # the test data are those of the whole task
+        assert np.array_equal(draw(task, 64, digits=digits).tokens, draw(whole, 64, digits=digits).tokens)
+
+
 # Outputs and theory -----------------------------------------------------------------------------------------------
 
 
@@ -265,6 +280,7 @@ def test_shifts_go_down_and_up():
             "operation = 'division' is not allowed; it must be one of 'addition', 'multiplication'",
         ),
         ({"format": "row"}, "format = 'row' is not allowed; it must be one of 'repo', 'separate', 'column'"),
+        ({"share": 0.0}, "share = 0.0 is not allowed; it must be above 0 and at most 1"),
         ({"mixed": 1}, "mixed = 1 is not allowed; it must be True or False"),
         (
             {"operation": "multiplication", "base": 10, "pad": 10},

@@ -5,7 +5,7 @@ answer that is no number is wrong.
 
     exact        share of items with the right answer, all digits
     truncated    share of items answered f(a mod b^n, b mod b^n), n the trained digits: the truncating predictor
-    theory       what the truncating predictor's exact match is for the law that was sampled, a fraction computed exactly
+    theory       the exact match of the truncating predictor for the law that was sampled, computed as a fraction
     equivariant  share of items whose answer moves with its operands: out(Sa, Sb) = S^k out(a, b), k = 1 for sums, 2 for
                  products (`eq-arith-shift`)
 """

@@ -37,7 +37,8 @@ CHUNK = 256  # pairs drawn at a time
 @dataclass(frozen=True)
 class Arithmetic(Task):
     """Addition or multiplication, modulo ``modulus`` unless that is 0, trained on D_train_digits (``mixed``: on D_1 to
-    D_train_digits in about equal parts) and scored on D_1 to D_test_digits.
+    D_train_digits in about equal parts) and scored on D_1 to D_test_digits. Training may be kept to a ``share`` of the
+    pairs that are not held out, chosen by their hash.
 
     Tokens: BOS 0, digits 1..base, `=` base+1, the mark between the operands base+2, `;` base+3; in the column format
     pairs follow `=`. Hard positions: answer digits that differ from what a_i and b_i alone give, as where a carry comes
@@ -60,6 +61,7 @@ class Arithmetic(Task):
     pad: int = 8
     format: str = "column"
     mixed: bool = False
+    share: float = 1.0
     name: ClassVar[str] = "arithmetic"
 
     def __post_init__(self) -> None:
@@ -74,6 +76,7 @@ class Arithmetic(Task):
         room = self.base ** (self.pad * (2 if self.operation == "multiplication" else 1) + 1)
         require(room < 2**62, "pad", self.pad, f"so small that answers in base {self.base} stay below 2^62")
         require(self.modulus <= self.base**self.pad, "modulus", self.modulus, f"at most {self.base}^{self.pad}")
+        require(0 < self.share <= 1, "share", self.share, "above 0 and at most 1")
         pairs = self.base ** (2 * self.train_digits)
         require(pairs >= SMALL, "train_digits", self.train_digits, f"so large that base {self.base} has {SMALL} pairs")
 
@@ -195,11 +198,8 @@ class Arithmetic(Task):
     def held_out(self, a: Int[ndarray, " size"], b: Int[ndarray, " size"]) -> Bool[ndarray, " size"]:
         """Whether pairs are kept from training: a hash of the two numbers, the same for (a, b) and (b, a). Sets with
         fewer than 64 pairs (by the larger number's digits) keep none."""
-        low, high = np.minimum(a, b).astype(np.uint64), np.maximum(a, b).astype(np.uint64)
-        mixed = low * np.uint64(0x9E3779B97F4A7C15) + (high ^ (high >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)
         few = next(n for n in range(1, 7) if self.base ** (2 * n) >= SMALL) - 1  # up to so many digits
-        return ((mixed >> np.uint64(40)) % np.uint64(HELD_OUT) == 0) & (high >= np.uint64(self.base**few))
+        return ((_hash(a, b) >> np.uint64(40)) % np.uint64(HELD_OUT) == 0) & (np.maximum(a, b) >= self.base**few)
 
     def draw(
         self, rng: np.random.Generator, size: int, length: int, digits: int = 0, both: bool = False, part: str = "test"
@@ -218,6 +218,8 @@ class Arithmetic(Task):
         while found < size:
             a, b = self._pairs(rng.random((CHUNK, 2 * self.pad + 2)), digits, both, self.mixed and part == "train")
             kept = self.held_out(a, b) == (part == "test") if hide else np.ones(len(a), dtype=bool)
+            if part == "train" and self.share < 1:
+                kept &= (_hash(a, b) >> np.uint64(43)) / 2.0**21 < self.share  # other bits than `held_out` reads
             kept_a.append(a[kept])
             kept_b.append(b[kept])
             found += int(kept.sum())
@@ -295,6 +297,13 @@ class Arithmetic(Task):
                 s = (x + self.base**n * u) % q
                 right += exact[u] * low[x] * sum(other[v] * times_u[-s * v % q] for v in range(q))
         return Fraction(right, sum(exact) * sum(other) * sum(low) ** 2)
+
+
+def _hash(a: Int[ndarray, " size"], b: Int[ndarray, " size"]) -> ndarray:
+    """64 mixed bits of two numbers, the same for (a, b) and (b, a)."""
+    low, high = np.minimum(a, b).astype(np.uint64), np.maximum(a, b).astype(np.uint64)
+    mixed = low * np.uint64(0x9E3779B97F4A7C15) + (high ^ (high >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+    return (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)
 
 
 def _residues(start: int, stop: int, q: int) -> list[int]:
