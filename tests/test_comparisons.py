@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shiftbound import InputError, comparisons
+from shiftbound import InputError, comparisons, statistics
 
 
 def _runs(seed: int = 0) -> pd.DataFrame:
@@ -48,10 +48,37 @@ def test_keys_that_leave_something_out_are_refused():
 
 
 def test_the_reduction_is_a_ratio_of_means():
-    pairs = pd.DataFrame({"risk_first": [0.4, 0.0001], "risk_second": [0.1, 0.0003]})
-    assert comparisons.reduction(pairs, "risk") == pytest.approx(1 - 0.1003 / 0.4001)
-    assert np.isnan(comparisons.reduction(pairs - 1, "risk"))
-    assert np.isnan(comparisons.reduction(pairs.iloc[:0], "risk"))
+    pairs = pd.DataFrame({"cell": [0, 1], "risk_first": [0.4, 0.0001], "risk_second": [0.1, 0.0003]})
+    value, low, high = comparisons.reduction(pairs, "risk", ["cell"], np.random.default_rng(0))
+    assert value == pytest.approx(1 - 0.1003 / 0.4001)
+    assert low == pytest.approx(1 - 3)
+    assert high == pytest.approx(1 - 0.25)
+    negative = pairs.assign(risk_first=-1.0)
+    for each in (negative, pairs.iloc[:0]):
+        assert np.isnan(comparisons.reduction(each, "risk", ["cell"], np.random.default_rng(0))).all()
+
+
+def test_the_fast_intervals_are_those_of_the_cluster_bootstrap():
+    """Two routes to one distribution: the ends agree up to the error of 4000 draws each."""
+    pairs = comparisons.paired(_runs(), KEYS, "encoding", "ape", "rope", ["risk"])
+    cluster, draws = ["task", "depth"], 4000
+    for statistic, fast in (
+        (lambda t: float(1 - t.risk_second.sum() / t.risk_first.sum()), comparisons.reduction),
+        (lambda t: t.risk_first.mean(), lambda t, _, *rest: comparisons.mean(t, t.risk_first.to_numpy(), *rest)),
+    ):
+        value, low, high = fast(pairs, "risk", cluster, np.random.default_rng(0), draws)
+        slow = statistics.bootstrap(pairs, statistic, cluster, np.random.default_rng(1), draws=draws)
+        assert value == pytest.approx(slow[0], abs=1e-12)
+        assert [low, high] == pytest.approx(slow[1:], abs=0.1 * (high - low))
+
+
+def test_a_mean_needs_one_value_a_row():
+    table, rng = _runs(), np.random.default_rng(0)
+    with pytest.raises(InputError, match="values = .3 of them. is not allowed"):
+        comparisons.mean(table, np.zeros(3), ["task"], rng)
+    value, low, high = comparisons.mean(table.assign(lone=0), table.risk.to_numpy(), ["lone"], rng)
+    assert value == pytest.approx(table.risk.mean())
+    assert np.isnan([low, high]).all()
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5, 2.0, 4.0])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from shiftbound import InputError, require
 from shiftbound.statistics import bootstrap
@@ -43,18 +44,66 @@ def paired(
     return sides[0].merge(sides[1], on=keys, suffixes=("_first", "_second"))
 
 
-def reduction(pairs: pd.DataFrame, value: str) -> float:
-    """By what share the mean of ``value`` is smaller on the second side: 1 - sum second / sum first.
+def reduction(
+    pairs: pd.DataFrame, value: str, cluster: Sequence[str], rng: np.random.Generator, draws: int = 1000
+) -> tuple[float, float, float]:
+    """By what share the mean of ``value`` is smaller on the second side, 1 - sum second / sum first, with its 95 %
+    interval over resampled clusters.
 
     A ratio of means, so that a pair in which both are nearly 0 weighs nearly nothing; nan where the first sum is not
     positive.
 
     >>> import pandas as pd
-    >>> reduction(pd.DataFrame({"risk_first": [0.5, 0.3], "risk_second": [0.25, 0.15]}), "risk")
-    0.5
+    >>> pairs = pd.DataFrame({"cell": [0, 1], "risk_first": [0.5, 0.3], "risk_second": [0.25, 0.15]})
+    >>> reduction(pairs, "risk", ["cell"], np.random.default_rng(0))
+    (0.5, 0.5, 0.5)
     """
-    first, second = pairs[f"{value}_first"].sum(), pairs[f"{value}_second"].sum()
-    return float(1 - second / first) if first > 0 else float("nan")
+    above, below = (pairs[f"{value}_{side}"].to_numpy(float) for side in ("second", "first"))
+    share, low, high = _quotient(above, below, pairs, cluster, rng, draws)
+    return 1 - share, 1 - high, 1 - low
+
+
+def mean(
+    table: pd.DataFrame,
+    values: Float[np.ndarray, " n"],
+    cluster: Sequence[str],
+    rng: np.random.Generator,
+    draws: int = 1000,
+) -> tuple[float, float, float]:
+    """The mean of ``values``, one a row of ``table``, and its 95 % interval over resampled clusters.
+
+    >>> import pandas as pd
+    >>> mean(pd.DataFrame({"cell": [0, 1]}), np.array([2.0, 2.0]), ["cell"], np.random.default_rng(0))
+    (2.0, 2.0, 2.0)
+    """
+    values = np.asarray(values, dtype=float)
+    require(len(values) == len(table), "values", f"{len(values)} of them", f"one a row of the table, {len(table)}")
+    return _quotient(values, np.ones(len(values)), table, cluster, rng, draws)
+
+
+def _quotient(
+    above: np.ndarray,
+    below: np.ndarray,
+    table: pd.DataFrame,
+    cluster: Sequence[str],
+    rng: np.random.Generator,
+    draws: int,
+) -> tuple[float, float, float]:
+    """sum above / sum below and its percentile interval: what `shiftbound.statistics.bootstrap` does, for sums.
+
+    Drawing k clusters with replacement counts each a multinomial number of times, and the sums add up by cluster.
+    """
+    nan = float("nan")
+    if not len(table) or not below.sum() > 0:
+        return nan, nan, nan
+    index = table.groupby(list(cluster), sort=True).ngroup().to_numpy()
+    sums = np.stack([np.bincount(index, weights) for weights in (above, below)])
+    value, k = float(above.sum() / below.sum()), sums.shape[1]
+    if k < 2:
+        return value, nan, nan
+    tops, bottoms = sums @ rng.multinomial(k, np.full(k, 1 / k), size=draws).T
+    low, high = np.quantile(tops[bottoms > 0] / bottoms[bottoms > 0], [0.025, 0.975])
+    return value, float(low), float(high)
 
 
 def matched(table: pd.DataFrame, keys: Sequence[str], size: str, factor: float, values: Sequence[str]) -> pd.DataFrame:
@@ -84,7 +133,9 @@ def estimate(
     rng: np.random.Generator,
     draws: int = 1000,
 ) -> tuple[float, float, float]:
-    """``statistic`` and its 95 % interval over resampled clusters, for tables that may be too small for either.
+    """Any ``statistic`` and its 95 % interval over resampled clusters, for tables that may be too small for either.
+
+    ``table`` should hold the columns that the statistic reads and no others: it is copied for every draw.
 
     An empty table, or one on which the statistic is not a number, gives three nan; fewer than 2 clusters give a value
     without an interval.
