@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -61,16 +62,32 @@ def cost(run: Run) -> float:
 def work(
     run: Run, scoring: Scoring, weights: bytes | None, key: str, checkpoint: str | None
 ) -> tuple[bytes, list[dict]]:
-    """What a worker does: train (unless it is handed the weights), then score."""
+    """What a worker does: train (unless it is handed the weights), then score.
+
+    ``SHIFTBOUND_DEVICE`` in the worker's environment names the device that it trains on (see `training.train`). Beside
+    what is measured, a row says the CPU seconds that the scoring took and the most memory that the worker has used.
+    """
     from shiftbound import training
 
     if key != rows_key(run, scoring):
         raise InputError(
             f"the worker's shiftbound or torch differs from the asker's, so {run.name} would not be the same run"
         )
-    trained = training.load(weights) if weights else training.train(run, checkpoint=checkpoint)
-    measure = importlib.import_module(f"shiftbound.{scoring.measure}")
-    return weights or training.dump(trained), measure.score(trained, run, scoring)
+    device = os.environ.get("SHIFTBOUND_DEVICE", "cpu")
+    trained = training.load(weights) if weights else training.train(run, checkpoint=checkpoint, device=device)
+    start = time.thread_time()
+    rows = importlib.import_module(f"shiftbound.{scoring.measure}").score(trained, run, scoring)
+    spent = {"seconds_scoring": time.thread_time() - start, "peak_mib": _peak_mib()}
+    return weights or training.dump(trained), [row | spent for row in rows]
+
+
+def _peak_mib() -> float | None:
+    """The most memory that this process has used, in MiB; None where the system does not say."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 @contextlib.contextmanager

@@ -69,6 +69,8 @@ def provenance(name: str = "published", folder: Path | None = None) -> dict:
 def append(name: str, results: Iterable[Result], about: dict[str, object], folder: Path | None = None) -> int:
     """Add the rows of runs that the file lacks and return how many runs were added; ``about`` is said of them.
 
+    Rows that another checkout made say so in a ``source`` of their own; the others are taken to be this code's.
+
     The table is written first, then its provenance, each whole; a table whose provenance was not written is refused by
     readers, and then `git checkout` brings both back.
     """
@@ -79,7 +81,7 @@ def append(name: str, results: Iterable[Result], about: dict[str, object], folde
         return 0
     told = _provenance(file) if file.exists() else {"format": FORMAT, "sources": {}}
     for run, scoring, rows in fresh:
-        source = source_hash(scoring.measure, run.task)[:HEX]
+        source = rows[0].get("source") or source_hash(scoring.measure, run.task)[:HEX]
         kept[run] = tuple({**row, "source": source} for row in rows)
         made = {**about, "scoring": json.loads(scoring.canonical())}
         batches = told["sources"].setdefault(source, [])

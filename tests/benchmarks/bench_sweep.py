@@ -1,4 +1,4 @@
-"""The sweep's speed: how much faster two workers are than one, and what share of a run is scoring.
+"""The sweep's speed: two workers against one, scoring against training, early stopping against fixed steps, memory.
 
 Run by hand, on a machine with nothing else to do: python tests/benchmarks/bench_sweep.py
 """
@@ -7,34 +7,50 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
 from shiftbound import engine
-from shiftbound.runs import Scoring, grid
+from shiftbound.runs import Grid, grid
 from shiftbound.store import Store
 
-GOAL, SHARE = 1.7, 0.5
+GOAL, SHARE, MEMORY = 1.7, 0.5, 2048
+AXES = {"tasks": ["dyck"], "encodings": ["ape", "rope"]}
+
+
+def sweep(asked: Grid, folder: Path, jobs: int) -> float:
+    """Wall seconds of a sweep into an empty store, the start of the workers left out."""
+    with engine.cluster(jobs=jobs) as client:
+        start = perf_counter()
+        pairs = [(run, asked.scoring) for run in asked.runs]
+        engine.sweep(pairs, scheduler=client.scheduler.address, store=Store(folder))
+        return perf_counter() - start
 
 
 def main() -> None:
-    asked = grid(tasks=["dyck"], encodings=["ape", "rope"], depths=[1, 2], widths=[32, 64], step_factor=0.3)
-    seconds = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for jobs in (1, 2):
-            with engine.cluster(jobs=jobs) as client:
-                store, start = Store(Path(folder) / str(jobs)), perf_counter()
-                pairs = [(run, asked.scoring) for run in asked.runs]
-                engine.sweep(pairs, scheduler=client.scheduler.address, store=store)
-                seconds[jobs] = perf_counter() - start
-        full = grid(tasks=["dyck"], encodings=["rope"], depths=[2], widths=[64], scoring=Scoring())
-        from shiftbound import evaluation, training
-
-        start = perf_counter()
-        trained = training.train(full.runs[0])
-        middle = perf_counter()
-        evaluation.score(trained, full.runs[0], full.scoring)
-        share = (perf_counter() - middle) / (middle - start)
-    print(f"{len(asked)} runs: one worker {seconds[1]:.1f} s, two {seconds[2]:.1f} s, "
-          f"ratio {seconds[1] / seconds[2]:.2f}, goal {GOAL}")  # fmt: skip
-    print(f"scoring one run takes {share:.2f} of its training time, goal {SHARE}")
+    short = grid(**AXES, depths=[1, 2], widths=[32, 64], step_factor=0.3)
+    whole, fixed = (grid(**AXES, depths=[2], widths=[64], early_stop=stop) for stop in (True, False))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        one, two = (sweep(short, folder / str(jobs), jobs) for jobs in (1, 2))
+        print(f"{len(short)} runs: one worker {one:.1f} s, two {two:.1f} s, ratio {one / two:.2f}, goal {GOAL}")
+        half = Grid(short.runs[::2], short.scoring)
+        part = sweep(half, folder / "half", 1)
+        per_run = [sum(map(engine.cost, each.runs)) / spent for each, spent in ((short, one), (half, part))]
+        print(f"cost units a second: {per_run[0]:.3g} over {len(short)} runs, {per_run[1]:.3g} over {len(half)}")
+        tables = []
+        for asked in (whole, fixed):
+            sweep(asked, folder / "early", 2)
+            table = engine.run(asked, store=Store(folder / "early"))
+            tables.append(table[table.family == "reference"])
+        early, late = tables
+        ratio = early.seconds_cpu.sum() / late.seconds_cpu.sum()
+        print(
+            f"early stopping takes {ratio:.2f} of the CPU seconds of fixed steps, "
+            f"accuracy in distribution {early.accuracy_id.mean():.4f} against {late.accuracy_id.mean():.4f}"
+        )
+        share = late.seconds_scoring.sum() / late.seconds_cpu.sum()
+        print(f"scoring takes {share:.2f} of the training time at fixed steps, goal {SHARE}")
+        print(f"peak memory of a worker {np.max([early.peak_mib, late.peak_mib]):.0f} MiB, goal {MEMORY}")
 
 
 if __name__ == "__main__":
