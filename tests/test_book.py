@@ -292,6 +292,7 @@ PERTURBED = {
     "08_arithmetic": {"modulus": "55"},
     "09_tasks_and_shifts": {"seed": "1"},
     "10_sweep": {"encodings": "['ape']"},
+    "13_w1_monitor": {"seed": "1"},
     "16_claims": {"sources": "['A']"},
 }
 
