@@ -41,6 +41,8 @@ def test_every_field_reaches_the_key():
         "control": "shuffled-labels",
         "options": (("k", 3),),
         "early_stop": False,
+        "attention": "stick-breaking",
+        "log_scale": True,
     }
     for field in dataclasses.fields(Run):
         value = getattr(run, field.name)

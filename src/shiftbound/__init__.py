@@ -4,12 +4,12 @@ The modules, lower floors first; each imports only from those above it:
 
     transport, traces, words, samples            W1 with certificates; searches; bracket words; a reader's own samples
     tasks                                        what a model reads and answers, and the graded shifts
-    positions, transformer                       the encodings; the causal decoder
+    stick_breaking, positions, transformer       another attention; the encodings; the causal decoder
     wiring, constructions                        Transformers whose weights are set by hand
     approximation, moduli                        exact counts for the chapters on width and on arithmetic
     runs, optimiser, training                    one run; how it is trained
-    evaluation, answers, statistics              what is measured; what that says
-    comparisons                                  runs in pairs that differ in one thing
+    evaluation, answers, error_rates, statistics   what is measured; what that says
+    monitor, comparisons, costs                  W1 while a model trains; runs in pairs; what training costs
     store, published, engine                     results on disk; the shipped rows; grids on Dask
     claims, figures, exercises                   what a notebook records, shows and asks
     plan, notebooks, pages, book, doctor, cli    which runs, one notebook, the pages, the build, the commands

@@ -4,6 +4,8 @@ A transformer asks its encoding for three things: a code that is added to the to
 rotation of queries and keys (`Encoding.rotate`), and a bias added to the attention logits (`Encoding.bias`). Each
 encoding answers one of them and leaves the others alone. It also says which position ids it wants to see in training
 (`Encoding.training_ids`); outside training the ids are 0, 1, ..., n-1 unless the caller gives others.
+
+`Counter` reads tokens instead of ids, and changes in the course of training (`Encoding.schedule`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from shiftbound import require
@@ -38,6 +40,15 @@ class Encoding(nn.Module):
     def bias(self, ids_q: Int[Tensor, "*b n"], ids_k: Int[Tensor, "*b m"]) -> Float[Tensor, "*b h n m"] | None:
         """What is added to the logit of query i and key j, or None."""
         return None
+
+    def enter(
+        self, x: Float[Tensor, "b n d"], ids: Int[Tensor, "*b n"], padding: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "*b h n n"] | None]:
+        """What the first block reads, and the bias of all blocks: of the ids alone, except for `Counter`."""
+        return self.embed(x, ids), self.bias(ids, ids)
+
+    def schedule(self, progress: float) -> None:
+        """Told before every training step which share of the steps is done; nothing changes, except for `Counter`."""
 
     def training_ids(self, n: int, rng: np.random.Generator, size: int | None = None) -> Int[np.ndarray, "*b n"]:
         """Ids for training on ``n`` tokens: 0, 1, ..., n-1, except where an encoding draws a row for each of ``size``
@@ -216,6 +227,77 @@ class RandomAPE(LearnedAPE):
         return subset[0] if size is None else subset
 
 
+class Counter(Encoding):
+    """Learned counters: a head h adds up what each token counts, and prefers keys at a chosen difference of counts,
+
+    $$ c_i = sum_{t <= i} tanh(g w_h . x_t),   bias_ij = -lambda_h (c_i + delta_h - c_j)^2, $$
+
+    x the token embeddings, lambda_h > 0 (`eq-counter`). No position enters. All blocks share the counters. ``rounded``
+    counters round each increment to -1, 0 or 1, with the gradient of the increment that was not rounded; with
+    ``anneal`` the gain g rises from 1 to 6 over the first half of training, and the counters are rounded in the second.
+    Without ``kernel`` nothing is biased: c_i u_h / 8 is added to the embeddings instead, u_h learned.
+
+    >>> counter = Counter(2, heads=1)
+    >>> _ = counter.hand_set([[5.0, 0.0]], decay=[1.0], offset=[0.0])
+    >>> counter.counts(torch.tensor([[[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]]])).tolist()
+    [[[1.0, 2.0, 1.0]]]
+
+    Source: ours; gates that count are due to Golovneva et al., Contextual Position Encoding (2024), and rounding in the
+    forward pass alone to Bengio, Leonard, Courville (2013).
+    """
+
+    GAIN = (1.0, 6.0)
+
+    def __init__(self, width: int, heads: int, *, kernel: bool = True, anneal: bool = True) -> None:
+        super().__init__()
+        require(heads >= 1, "heads", heads, "a whole number of at least 1")
+        self.kernel, self.anneal = kernel, anneal
+        self.weight = nn.Parameter(torch.randn(heads, width) * 0.3)
+        if kernel:
+            self.decay = nn.Parameter(torch.linspace(1, 8, heads))  # lambda before softplus
+            self.offset = nn.Parameter(torch.zeros(heads))
+        else:
+            self.feature = nn.Parameter(torch.randn(heads, width) * 0.3)
+        self.register_buffer("gain", torch.tensor(self.GAIN[0]))
+        self.register_buffer("rounded", torch.tensor(False))
+
+    def schedule(self, progress: float) -> None:
+        """The gain, and whether counters are rounded, when the share ``progress`` of training is done."""
+        if self.anneal:
+            first, last = self.GAIN
+            self.gain.fill_(first + (last - first) * min(1.0, 2 * progress))
+            self.rounded.fill_(progress >= 0.5)
+
+    def hand_set(self, weight: list[list[float]], decay: list[float], offset: list[float]) -> Counter:
+        """Rounded counters with the weights w, lambda and delta given, head by head; returns itself."""
+        require(self.kernel and min(decay) > 0, "decay", decay, "positive for each head, in a counter with a kernel")
+        with torch.no_grad():
+            self.weight.copy_(torch.tensor(weight))
+            self.decay.copy_(torch.tensor(decay, dtype=torch.float64).expm1().log())
+            self.offset.copy_(torch.tensor(offset))
+            self.rounded.fill_(True)
+        return self
+
+    def increments(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n"]:
+        """What each token adds to each head's counter."""
+        soft = torch.tanh(self.gain * nn.functional.linear(x, self.weight)).transpose(1, 2)
+        return soft + (soft.round() - soft).detach() if self.rounded else soft
+
+    def counts(self, x: Float[Tensor, "b n d"], padding: Bool[Tensor, "b n"] | None = None) -> Float[Tensor, "b h n"]:
+        """The counters c_i; a padded token counts nothing."""
+        steps = self.increments(x)
+        return (steps if padding is None else steps.masked_fill(padding[:, None], 0.0)).cumsum(-1)
+
+    def enter(
+        self, x: Float[Tensor, "b n d"], ids: Int[Tensor, "*b n"], padding: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b h n n"] | None]:
+        counts = self.counts(x, padding)
+        if not self.kernel:
+            return x + counts.transpose(1, 2) @ self.feature / 8, None
+        gap = (counts + self.offset[:, None]).unsqueeze(-1) - counts.unsqueeze(-2)
+        return x, gap.square() * -nn.functional.softplus(self.decay)[:, None, None]
+
+
 ENCODINGS: dict[str, Callable[[int, int], Encoding]] = {
     "ape": lambda width, heads: LearnedAPE(width),
     "rope": lambda width, heads: Rotary(width // heads),
@@ -225,6 +307,9 @@ ENCODINGS: dict[str, Callable[[int, int], Encoding]] = {
     "alibi": lambda width, heads: ALiBi(heads),
     "t5": lambda width, heads: T5Bias(heads),
     "nope": lambda width, heads: NoPE(),
+    "counter": lambda width, heads: Counter(width, heads),
+    "counter-soft": lambda width, heads: Counter(width, heads, anneal=False),
+    "counter-feature": lambda width, heads: Counter(width, heads, kernel=False),
 }
 
 

@@ -21,8 +21,10 @@ from shiftbound import InputError, require
 HEAD = 16
 TASKS = ("dyck", "search", "chain", "scoping", "arithmetic")
 ENCODINGS = ("ape", "rope", "sinusoidal", "ape-offset", "ape-random", "alibi", "t5", "nope")
+COUNTERS = ("counter", "counter-soft", "counter-feature")  # encodings of chapter 15, which read tokens, not ids
+ATTENTIONS = ("softmax", "stick-breaking")
 PUBLISHED = ("published", "published_arithmetic", "published_learning")  # the shipped files of book/results
-MEASURES = ("evaluation", "answers")  # modules of this package whose ``score`` makes a run's rows
+MEASURES = ("evaluation", "answers", "error_rates")  # modules of this package whose ``score`` makes a run's rows
 STEPS = {"dyck": 1000, "search": 1000, "chain": 2000, "scoping": 2000, "arithmetic": 1000}
 Options = tuple[tuple[str, int | float | str | bool], ...]
 
@@ -33,7 +35,8 @@ class Run:
 
     ``options`` are the task's own (sorted pairs, e.g. ``(("k", 2),)``); ``length`` is the longest training length in
     tokens without BOS; ``steps`` is the most steps; ``early_stop`` ends a run at the gate of the protocol; ``window``
-    bounds how far back a head sees (0: all the way).
+    bounds how far back a head sees (0: all the way); ``log_scale`` multiplies logits by the logarithm of how much a
+    query sees.
 
     >>> Run(task="dyck", encoding="rope", depth=2, width=64, seed=0).name
     'dyck-rope-d2-w64-s0'
@@ -54,10 +57,14 @@ class Run:
     early_stop: bool = True
     control: str = ""
     options: Options = ()
+    attention: str = "softmax"
+    log_scale: bool = False
 
     def __post_init__(self) -> None:
         _known("task", self.task, TASKS)
-        _known("encoding", self.encoding, ENCODINGS)
+        _known("encoding", self.encoding, ENCODINGS + COUNTERS)
+        _known("attention", self.attention, ATTENTIONS)
+        _known("log_scale", self.log_scale, (False, True))
         _known("control", self.control, ("", "shuffled-labels"))
         for field, least in {"depth": 1, "steps": 1, "batch": 2, "length": 2, "seed": 0, "window": 0}.items():
             given = getattr(self, field)
@@ -74,7 +81,9 @@ class Run:
         extra = "".join(f"-{key}{value}" for key, value in self.options)
         window = f"-window{self.window}" if self.window else ""
         control = f"-{self.control}" if self.control else ""
-        return f"{self.task}{extra}-{self.encoding}{window}-d{self.depth}-w{self.width}{control}-s{self.seed}"
+        form = "" if self.attention == "softmax" else f"-{self.attention}"
+        form += "-logn" if self.log_scale else ""
+        return f"{self.task}{extra}-{self.encoding}{form}{window}-d{self.depth}-w{self.width}{control}-s{self.seed}"
 
     def canonical(self) -> str:
         """The run as JSON with sorted keys: equal runs, equal text."""
@@ -159,7 +168,7 @@ def grid(
     for name, values in axes.items():
         require(bool(values), name, values, "a list that is not empty")
     _known_all("tasks", axes["tasks"], TASKS)
-    _known_all("encodings", axes["encodings"], ENCODINGS)
+    _known_all("encodings", axes["encodings"], ENCODINGS + COUNTERS)
     runs = []
     for task, encoding, depth, width, seed in itertools.product(*axes.values()):
         lr = 1.5e-3 if isinstance(depth, int) and depth >= 8 else 3e-3
@@ -170,7 +179,7 @@ def grid(
 
 def identity(run: Run) -> dict[str, object]:
     """The columns that say which run a row belongs to."""
-    fields = ("task", "encoding", "depth", "width", "seed", "steps", "window", "control")
+    fields = ("task", "encoding", "depth", "width", "seed", "steps", "window", "control", "attention", "log_scale")
     return {name: getattr(run, name) for name in fields} | dict(run.options)
 
 
@@ -212,7 +221,7 @@ def profile(name: str, folder: Path) -> Profile:
     return Profile(name, data["about"], data.get("notebooks", {}))
 
 
-def _known(what: str, given: object, known: tuple[str, ...]) -> None:
+def _known(what: str, given: object, known: tuple[object, ...]) -> None:
     listed = ", ".join(repr(each) for each in known)
     require(given in known, what, given, f"one of {listed}")
 

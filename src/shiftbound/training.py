@@ -100,7 +100,8 @@ def build(run: Run) -> Transformer:
     sizes = (task.vocab, task.classes, run.depth, run.width)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
-        return Transformer(*sizes, run.encoding, dropout=run.dropout, window=run.window or None)
+        form = {"attention": run.attention, "log_scale": run.log_scale}
+        return Transformer(*sizes, run.encoding, dropout=run.dropout, window=run.window or None, **form)
 
 
 def learning_rate(run: Run, step: int) -> float:
@@ -155,6 +156,7 @@ def train(
             tokens, labels, ids = next(batches)
             data = trained.data_hash.encode() + tokens.astype("<i8").tobytes() + labels.astype("<i8").tobytes()
             trained.data_hash = hashlib.sha256(data).hexdigest()
+            trained.model.encoding.schedule(trained.steps / run.steps)
             logits = trained.model(_tensor(tokens, where), _tensor(ids, where))
             loss = F.cross_entropy(logits.flatten(0, 1), _tensor(labels, where).flatten(), ignore_index=-1)
             optimiser.step(loss, learning_rate(run, trained.steps))

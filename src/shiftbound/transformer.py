@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from shiftbound import positions, require
+from shiftbound.stick_breaking import stick_breaking
 
 HEAD = 16
 
@@ -57,24 +58,40 @@ def attention(
     return weights @ v, weights
 
 
-class Block(nn.Module):
-    """x + attention(norm x), then x + MLP(norm x)."""
+ATTENTIONS = {"softmax": attention, "stick-breaking": stick_breaking}
 
-    def __init__(self, width: int, heads: int, mlp: int, dropout: float) -> None:
+
+class Block(nn.Module):
+    """x + attention(norm x), then x + MLP(norm x). ``attention`` is a name of `ATTENTIONS`."""
+
+    def __init__(self, width: int, heads: int, mlp: int, dropout: float, attention: str = "softmax") -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout, self.attend = heads, dropout, ATTENTIONS[attention]
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, mlp * width), nn.Linear(mlp * width, width)
 
     def forward(
-        self, x: Tensor, ids: Tensor, encoding: positions.Encoding, bias: Tensor | None, mask: Tensor | None
+        self,
+        x: Tensor,
+        ids: Tensor,
+        encoding: positions.Encoding,
+        bias: Tensor | None,
+        mask: Tensor | None,
+        sharpen: Tensor | None = None,
     ) -> Tensor:
+        q, k, v = self.heads_of(x, ids, encoding, sharpen)
+        x = x + self._drop(self.out(self.attend(q, k, v, bias=bias, mask=mask).transpose(1, 2).flatten(2)))
+        return x + self._drop(self.down(F.gelu(self.up(self.norm_2(x)))))
+
+    def heads_of(
+        self, x: Tensor, ids: Tensor, encoding: positions.Encoding, sharpen: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head; queries times ``sharpen``, if given."""
         heads = self.qkv(self.norm_1(x)).unflatten(-1, (3 * self.heads, -1)).transpose(1, 2)
         qk, v = heads.split((2 * self.heads, self.heads), 1)
         q, k = encoding.rotate(qk, ids).chunk(2, 1)
-        x = x + self._drop(self.out(attention(q, k, v, bias=bias, mask=mask).transpose(1, 2).flatten(2)))
-        return x + self._drop(self.down(F.gelu(self.up(self.norm_2(x)))))
+        return q if sharpen is None else q * sharpen, k, v
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
@@ -86,7 +103,8 @@ class Transformer(nn.Module):
     ``encoding`` names a position encoding (`shiftbound.positions`), ``heads`` is width / 16 unless given, ``window``
     bounds how many tokens a position sees, itself included (None: all before it). ``ids`` are the position ids, one row
     for all sequences or one each, 0..n-1 if not given. ``padding`` is true at padded tokens: nothing else sees them,
-    and what the model says at them means nothing.
+    and what the model says at them means nothing. ``attention`` is "softmax" or "stick-breaking". With ``log_scale``
+    every logit of a query that sees m keys is multiplied by log(1 + m) (Chiang and Cholak, 2022).
 
     Embeddings start at N(0, .3^2), matrices at Xavier's uniform law, the two output projections of a block divided by
     sqrt(2 depth), biases at 0.
@@ -109,16 +127,19 @@ class Transformer(nn.Module):
         mlp: int = 2,
         dropout: float = 0.0,
         window: int | None = None,
+        attention: str = "softmax",
+        log_scale: bool = False,
     ) -> None:
         super().__init__()
         require(depth >= 0, "depth", depth, "a whole number of at least 0")
         heads = max(width // HEAD, 1) if heads is None else heads
         require(width >= heads >= 1 and width % heads == 0, "width", width, f"a multiple of the {heads} heads")
         require(window is None or window >= 1, "window", window, "a whole number of at least 1, or None")
-        self.window = window
+        require(attention in ATTENTIONS, "attention", attention, "one of " + ", ".join(map(repr, ATTENTIONS)))
+        self.window, self.log_scale = window, log_scale
         self.embed = nn.Embedding(vocab, width)
         self.encoding = positions.get(encoding, width=width, heads=heads)
-        self.blocks = nn.ModuleList(Block(width, heads, mlp, dropout) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(width, heads, mlp, dropout, attention) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
         self._initialise(depth)
@@ -142,11 +163,39 @@ class Transformer(nn.Module):
         depth + 2 tensors."""
         n = tokens.shape[-1]
         ids = first_ids(n, device=tokens.device) if ids is None else ids
-        bias, mask = self.encoding.bias(ids, ids), self._mask(n, padding, tokens.device)
-        stream = [self.encoding.embed(self.embed(tokens), ids)]
+        first, bias, mask, sharpen = self.start(tokens, ids, padding)
+        stream = [first]
         for block in self.blocks:
-            stream.append(block(stream[-1], ids, self.encoding, bias, mask))
+            stream.append(block(stream[-1], ids, self.encoding, bias, mask, sharpen))
         return [*stream, self.norm(stream[-1])]
+
+    def start(
+        self, tokens: Int[Tensor, "b n"], ids: Int[Tensor, "*b n"], padding: Bool[Tensor, "b n"] | None = None
+    ) -> tuple[Float[Tensor, "b n d"], Tensor | None, Tensor | None, Tensor | None]:
+        """What all blocks share: the stream that enters the first, the bias and mask of the logits, and the factor of
+        the queries."""
+        x, bias = self.encoding.enter(self.embed(tokens), ids, padding)
+        mask = self._mask(tokens.shape[-1], padding, tokens.device)
+        if not self.log_scale:
+            return x, bias, mask, None
+        seen = causal(tokens.shape[-1], device=tokens.device)
+        keys = (seen if mask is None else seen & mask).sum(-1, keepdim=True)
+        sharpen = keys.to(x.dtype).log1p()
+        return x, None if bias is None else bias * sharpen, mask, sharpen
+
+    def attention(self, tokens: Int[Tensor, "b n"], layer: int) -> Float[Tensor, "b h n n"]:
+        """The attention weights of block number ``layer`` (from 0), for looking at.
+
+        >>> model, tokens = Transformer(vocab=5, classes=3, depth=1, width=16), torch.zeros(1, 2, dtype=torch.int64)
+        >>> model.attention(tokens, 0)[0, 0, 0].tolist()
+        [1.0, 0.0]
+        """
+        require(layer in range(len(self.blocks)), "layer", layer, f"a whole number from 0 to {len(self.blocks) - 1}")
+        ids = first_ids(tokens.shape[-1], device=tokens.device)
+        _, bias, mask, sharpen = self.start(tokens, ids)
+        block, stream = self.blocks[layer], self.states(tokens)[layer]
+        q, k, v = block.heads_of(stream, ids, self.encoding, sharpen)
+        return block.attend(q, k, v, bias=bias, mask=mask, return_weights=True)[1]
 
     def _mask(self, n: int, padding: Tensor | None, device: torch.device) -> Tensor | None:
         """Who may see whom beside causality: the window, and nothing padded (but a padded token sees itself, for a
