@@ -17,6 +17,7 @@ import torch
 from shiftbound import InputError, tasks, training
 from shiftbound.optimiser import Optimiser
 from shiftbound.runs import Run
+from shiftbound.store import metadata
 from shiftbound.training import Trained, build, dump, learning_rate, load, train
 from shiftbound.transformer import Transformer
 
@@ -215,6 +216,31 @@ def test_same_run_same_bits_in_another_process_and_after_kill_9(tmp_path):
     assert outcome(resumed) == outcome(undisturbed)
 
 
+def paper_run() -> Run:
+    """The cheapest run of the profile paper."""
+    from shiftbound import engine, plan, runs
+    from shiftbound.store import root
+
+    profile = runs.profile("paper", root() / "book" / "profiles")
+    grids = plan.notebook_grids(root() / "notebooks" / "10_sweep.md", profile.parameters("10_sweep"))
+    listed = runs.union(grid for grid in grids if not grid.published)
+    assert len(listed) == 4 * 5 * 4 * 4 * 3  # encodings, depths, widths, tasks with search, seeds
+    return min((run for run, _ in listed), key=engine.cost)
+
+
+def test_a_run_of_the_profile_paper_starts_and_is_taken_up_after_kill_9(tmp_path):
+    run, path = paper_run(), tmp_path / "paper.safetensors"
+    fields = json.loads(run.canonical()) | {"options": []}
+    with child(fields, path, tmp_path / "never", 1) as killed:
+        while not path.exists() and killed.poll() is None:
+            time.sleep(0.005)
+        killed.kill()
+    reached = json.loads(metadata(path.read_bytes())["record"])["steps"]
+    assert reached == 20 and not (tmp_path / "never").exists()
+    resumed = train(run, checkpoint=path, max_steps=22)
+    assert resumed.steps == 22 and outcome(resumed) == outcome(train(run, max_steps=22))
+
+
 def test_interruptions_anywhere_change_nothing(tmp_path):
     run, path = Run(**TINY | {"dropout": 0.2}), tmp_path / "c.safetensors"
     whole = train(run)
@@ -290,6 +316,6 @@ def test_bad_arguments_are_refused():
         with pytest.raises(InputError, match="is not allowed; it must be"):
             train(run, **options)
     if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="where torch sees such a device"):
+        with pytest.raises(InputError, match="where torch sees one"):
             train(run, device="cuda")
     assert train(Run(**TINY | {"steps": 1}), device="auto").steps == 1

@@ -133,8 +133,8 @@ def train(
     With ``checkpoint`` the state is written there every ``every`` steps, and training goes on from that file where it
     exists; a run that comes to its end removes it. ``max_steps`` breaks off after that many steps in all, leaving a
     checkpoint. ``watch`` is called at every look with what is trained so far; it may run the model, but must leave
-    torch's generator alone. ``device`` is "cpu", "cuda" or "auto" (cuda where there is one); numbers differ between
-    devices.
+    torch's generator alone. ``device`` is "cpu", "cuda", "mps" or "auto" (the first of the latter two that is there,
+    else cpu); numbers differ between devices, and the model comes back on the CPU.
 
     >>> train(Run(task="dyck", encoding="rope", depth=1, width=16, steps=2, length=8)).log[0]["step"]
     2
@@ -175,7 +175,7 @@ def train(
         if path is not None and trained.complete:
             path.unlink(missing_ok=True)
         optimiser.release()
-    trained.model.eval()
+    trained.model.to("cpu").eval()
     return trained
 
 
@@ -214,9 +214,10 @@ def _look(model: Transformer, task: tasks.Task) -> dict[str, float | None]:
 
 
 def _device(name: str) -> torch.device:
-    there, allowed = torch.cuda.is_available(), "'cpu' or 'auto', or 'cuda' where torch sees such a device"
-    require(name in ("cpu", "auto", "cuda")[: 2 + there], "device", name, allowed)
-    return torch.device("cuda" if there and name != "cpu" else "cpu")
+    seen = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    there, allowed = [kind for kind in seen if seen[kind]], "'cpu' or 'auto', or 'cuda' or 'mps' where torch sees one"
+    require(name in ("cpu", "auto", *there), "device", name, allowed)
+    return torch.device([*there, "cpu"][0] if name == "auto" else name)
 
 
 @contextlib.contextmanager
