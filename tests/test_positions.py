@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from shiftbound import InputError, positions
-from shiftbound.positions import ALiBi, LearnedAPE, OffsetAPE, RandomAPE, Rotary, SinusoidalAPE, T5Bias
+from shiftbound import InputError, positions, words
+from shiftbound.positions import ALiBi, Counter, LearnedAPE, OffsetAPE, RandomAPE, Rotary, SinusoidalAPE, T5Bias
 from shiftbound.transformer import Transformer
 
 SHIFTS = (1, 17, 200)
@@ -134,11 +134,66 @@ def test_an_id_past_the_table_is_refused_in_one_sentence(name, bad):
         lambda: positions.get("rotary", width=16, heads=1),
         lambda: OffsetAPE(4, rows=8).training_ids(9, np.random.default_rng(0)),
         lambda: RandomAPE(4, rows=8).training_ids(9, np.random.default_rng(0)),
+        lambda: Counter(4, heads=0),
+        lambda: Counter(4, heads=1).hand_set([[1.0] * 4], decay=[0.0], offset=[0.0]),
+        lambda: Counter(4, heads=1, kernel=False).hand_set([[1.0] * 4], decay=[1.0], offset=[0.0]),
     ],
 )
 def test_bad_input_is_refused(make):
     with pytest.raises(InputError, match="is not allowed; it must be"):
         make()
+
+
+# Counters ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_hand_set_counter_counts_the_true_heights():
+    word = words.sample(np.random.default_rng(0), 200, 300, k=3)
+    embedding = torch.eye(7)[torch.from_numpy(np.pad(word + 1, ((0, 0), (1, 0))))]  # BOS 0, opens 1-3, closes 4-6
+    sign = [[0.0, 4.0, 4.0, 4.0, -4.0, -4.0, -4.0], [1e-3] * 7]
+    counter = Counter(7, heads=2).hand_set(sign, decay=[2.0, 0.5], offset=[1.0, 0.0])
+    counts = counter.counts(embedding)
+    assert (counts[:, 0].detach().numpy() == words.heights(word, 3)).all() and (counts[:, 1] == 0).all()
+    _, bias = counter.enter(embedding, torch.arange(301))
+    assert torch.allclose(bias[5, 0, 40, 7], -2.0 * (counts[5, 0, 40] + 1.0 - counts[5, 0, 7]) ** 2)
+    assert bias[:, 1].abs().max() == 0
+
+
+def test_annealing_ends_in_integers_and_keeps_a_gradient():
+    torch.manual_seed(0)
+    x = torch.randn(3, 40, 16)
+    for name, soft in (("counter", 0.5), ("counter-feature", 0.5), ("counter-soft", 1.1)):
+        counter = positions.get(name, width=16, heads=4)
+        for progress in (0.0, 0.2, 0.49, 0.5, 0.8, 1.0):
+            counter.schedule(progress)
+            counts = counter.counts(x)
+            whole = torch.equal(counts, counts.round())
+            assert whole == (progress >= soft), (name, progress)
+            if name != "counter-soft":
+                assert counter.gain.item() == pytest.approx(1 + 5 * min(1, 2 * progress))
+                assert bool(counter.rounded) == (progress >= 0.5)
+        counter.gain.fill_(1.0)  # so that nothing is saturated
+        counter.counts(x).square().sum().backward()
+        assert counter.weight.grad.abs().min() > 0
+
+
+def test_rounding_passes_the_gradient_of_the_soft_increment():
+    torch.manual_seed(1)
+    counter, x = Counter(8, heads=2), torch.randn(1, 5, 8)
+    slopes = []
+    for rounded in (False, True):
+        counter.rounded.fill_(rounded)
+        slopes.append(torch.autograd.grad(counter.counts(x)[0, 0, -1], counter.weight)[0])
+    assert torch.allclose(*slopes) and slopes[0][0].abs().max() > 0
+
+
+def test_padded_tokens_count_nothing():
+    torch.manual_seed(2)
+    counter, x = Counter(8, heads=2), torch.randn(1, 6, 8)
+    padding = torch.tensor([[True, False, False, True, False, False]])
+    counts = counter.counts(x, padding)
+    assert torch.allclose(counts[..., 1:3], counter.counts(x[:, 1:3]))
+    assert torch.equal(counts[..., 3], counts[..., 2])
 
 
 # Training ids -----------------------------------------------------------------------------------------------------

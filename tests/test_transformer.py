@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from shiftbound import InputError, positions, tasks
+from shiftbound.stick_breaking import stick_breaking
 from shiftbound.transformer import Transformer, attention
 
 
@@ -71,6 +72,104 @@ def test_a_mask_cannot_open_the_future():
     assert torch.equal(attention(q, q, q + 1, mask=everything), attention(q, q, q + 1))
     _, weights = attention(q, q, q, mask=everything, return_weights=True)
     assert torch.equal(weights[0, 0], torch.tril(torch.ones(4, 4)) / torch.arange(1, 5)[:, None])
+
+
+# Breaking a stick -------------------------------------------------------------------------------------------------
+
+
+def stick_by_loops(q, k, v, bias, mask, scale):
+    """The definition: walk back from i, give away a share of what is left."""
+    out, weights = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=torch.float64), torch.zeros(*q.shape[:3], q.shape[2])
+    for b, h, i in np.ndindex(*q.shape[:3]):
+        left = 1.0
+        for j in range(i, -1, -1):
+            if mask is not None and not mask.expand(*q.shape[:2], -1, -1)[b, h, i, j]:
+                continue
+            z = scale * sum(float(x) * float(y) for x, y in zip(q[b, h, i], k[b, h, j], strict=True))
+            z += 0.0 if bias is None else float(bias.expand(*q.shape[:2], -1, -1)[b, h, i, j])
+            share = 1 / (1 + math.exp(-z)) if z > -700 else 0.0
+            weights[b, h, i, j], left = left * share, left * (1 - share)
+            out[b, h, i] += weights[b, h, i, j].item() * v[b, h, j].double()
+    return out, weights
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", CASES)
+def test_stick_breaking_against_loops(case, dtype):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 5, 4, dtype=dtype) for _ in range(3))
+    options = dict(CASES[case])
+    if "bias" in options:
+        options["bias"] = torch.randn(*options["bias"], dtype=dtype)
+    if "mask" in options:
+        options["mask"] = torch.rand(*options["mask"]) < 0.5
+    out, weights = stick_breaking(q, k, v, return_weights=True, **options)
+    slow, by_hand = stick_by_loops(q, k, v, options.get("bias"), options.get("mask"), options.get("scale", 0.5))
+    assert out.dtype == dtype and (out.double() - slow).abs().max() < 1e-5
+    assert (weights - by_hand).abs().max() < 1e-5 and (weights.triu(1) == 0).all()
+    assert (weights >= 0).all() and weights.sum(-1).max() <= 1 + 4 * torch.finfo(dtype).eps
+    with torch.no_grad():
+        assert torch.allclose(stick_breaking(q, k, v, **options), out, atol=1e-6)
+
+
+def test_a_stick_in_blocks_of_queries_is_the_same_stick(monkeypatch):
+    monkeypatch.setattr("shiftbound.stick_breaking.BLOCK", 64)
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(2, 2, 37, 4, dtype=torch.float64) for _ in range(3))
+    bias, mask = torch.randn(2, 37, 37, dtype=torch.float64), torch.rand(2, 1, 37, 37) < 0.7
+    with torch.no_grad():
+        blocks = stick_breaking(q, k, v, bias=bias, mask=mask)
+    assert torch.allclose(blocks, stick_breaking(q, k, v, bias=bias, mask=mask), atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+def test_sticks_of_extreme_logits_stay_finite_and_at_most_one(size):
+    torch.manual_seed(2)
+    q, k, v = (torch.randn(1, 2, 64, 8).mul(scale).requires_grad_() for scale in (size, 1.0, 1.0))
+    out, weights = stick_breaking(q, k, v, return_weights=True)
+    assert weights.isfinite().all() and weights.sum(-1).max() <= 1 + 1e-3
+    out.square().sum().backward()
+    assert all(each.grad.isfinite().all() for each in (q, k, v))
+
+
+def test_the_most_recent_of_equal_keys_wins():
+    z = torch.full((1, 1, 6, 6), -50.0)
+    z[..., [1, 3]] = 20.0
+    q = torch.zeros(1, 1, 6, 1)
+    _, weights = stick_breaking(q, q, q, bias=z, return_weights=True)
+    assert weights[0, 0, 5, 3] > 1 - 1e-6 and weights[0, 0, 5, 1] < 1e-6
+    _, softmax = attention(q, q, q, bias=z, return_weights=True)
+    assert softmax[0, 0, 5, 3].item() == pytest.approx(0.5)
+
+
+def test_log_scaling_multiplies_every_logit():
+    torch.manual_seed(3)
+    tokens = torch.randint(5, (2, 9))
+    for form in ("softmax", "stick-breaking"):
+        model = Transformer(5, 3, 1, 16, "alibi", window=4, attention=form, log_scale=True).double()
+        q, k, _ = model.blocks[0].heads_of(model.embed(tokens), torch.arange(9), model.encoding)
+        seen = torch.arange(1, 10).clamp(max=4).double()
+        bias = model.encoding.bias(torch.arange(9), torch.arange(9))
+        logits = (q @ k.mT / 4 + bias) * torch.log(1 + seen)[:, None]
+        window = torch.ones(9, 9, dtype=torch.bool).tril().triu(-3)
+        none, run = torch.zeros_like(q), {"softmax": attention, "stick-breaking": stick_breaking}[form]
+        _, expected = run(none, none, none, bias=logits, mask=window, return_weights=True)
+        assert torch.allclose(model.attention(tokens, 0), expected)
+
+
+@pytest.mark.parametrize("form", ["softmax", "stick-breaking"])
+@pytest.mark.parametrize("log_scale", [False, True])
+def test_padding_and_the_future_for_every_form_of_attention(form, log_scale):
+    torch.manual_seed(4)
+    model = Transformer(5, 3, 2, 32, "counter", attention=form, log_scale=log_scale).double().eval()
+    row, tokens = torch.randint(5, (6,)), torch.randint(5, (1, 9))
+    tokens[0, 3:] = row
+    padding = torch.arange(9)[None] < 3
+    with torch.no_grad():
+        assert (model(tokens, padding=padding)[0, 3:] - model(row[None])[0]).abs().max() < 1e-12
+        other = tokens.clone()
+        other[0, 6:] = (other[0, 6:] + 1) % 5
+        assert torch.equal(model(tokens)[0, :6], model(other)[0, :6])
 
 
 # The model --------------------------------------------------------------------------------------------------------
@@ -210,7 +309,16 @@ def test_every_parameter_is_trained():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"depth": -1}, {"width": 50, "heads": 3}, {"heads": 0}, {"window": 0}, {"encoding": "rotary"}, {"width": 0}]
+    "bad",
+    [
+        {"depth": -1},
+        {"width": 50, "heads": 3},
+        {"heads": 0},
+        {"window": 0},
+        {"encoding": "rotary"},
+        {"width": 0},
+        {"attention": "hard"},
+    ],
 )
 def test_bad_sizes_are_refused(bad):
     with pytest.raises(InputError, match="is not allowed; it must be"):

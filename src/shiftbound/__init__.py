@@ -5,7 +5,7 @@ The modules, lower floors first; each imports only from those above it:
     transport, traces, words, samples            W1 with certificates; searches; bracket words; a reader's own samples
     tasks                                        what a model reads and answers, and the graded shifts
     stick_breaking, positions, transformer       another attention; the encodings; the causal decoder
-    wiring, constructions                        Transformers whose weights are set by hand
+    wiring, constructions, exact_form            Transformers whose weights are set by hand
     approximation, moduli                        exact counts for the chapters on width and on arithmetic
     runs, optimiser, training                    one run; how it is trained
     evaluation, answers, error_rates, statistics   what is measured; what that says

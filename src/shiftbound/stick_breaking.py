@@ -49,7 +49,7 @@ def stick_breaking(
         z = z if bias is None else z + bias[..., start:end, :end].to(q.dtype)
         z = z + F.pad(future[: end - start, : end - start], (start, 0))
         z = z if mask is None else z.masked_fill(~mask[..., start:end, :end], -math.inf)
-        weights = (z - F.softplus(z).flip(-1).cumsum(-1).flip(-1)).exp()
+        weights = (z + F.logsigmoid(-z).flip(-1).cumsum(-1).flip(-1)).exp()
         out.append(weights @ v[..., :end, :])
     mixed = out[0] if len(out) == 1 else torch.cat(out, -2)
     return (mixed, weights) if return_weights else mixed
