@@ -186,10 +186,10 @@ def test_the_ledger_is_filtered_by_source_and_verdict(chromium, addresses):
         page = watched.open("notebooks/16_claims.html")
         rows = page.locator(".sb-ledger tbody tr")
         shown = rows.filter(visible=True)
-        assert shown.count() == rows.count() == 39
+        assert shown.count() == rows.count() == 41
         page.locator(".sb-ledger-filters select").first.select_option("A")
         sources = shown.evaluate_all("found => found.map(row => row.dataset.source)")
-        assert 0 < len(sources) < 39 and all("A" in source.split(",") for source in sources)
+        assert 0 < len(sources) < 41 and all("A" in source.split(",") for source in sources)
         page.locator(".sb-ledger-filters select").nth(1).select_option("ill-posed")
         assert shown.count() == 0
         page.locator(".sb-ledger-filters select").first.select_option("C")

@@ -26,7 +26,7 @@ MEASURED = ("supported by measurement", "contradicted by measurement", "inconclu
 OPEN = "to be measured"
 VERDICTS = (*ARGUED, OPEN, *MEASURED)
 UNSHOWN = "not yet shown"
-SOURCES = {"A": "abstract", "C": "commentary", "N": "notes on the second paper"}
+SOURCES = {"A": "abstract", "C": "commentary", "N": "notes on the second paper", "S": "this book"}
 
 recorded: list[dict[str, object]] = []  # what this process has recorded; the ledger's own notebook adds it to the rest
 
