@@ -101,6 +101,7 @@ class Edition:
             files += sorted((PACKAGE / "tasks").glob("*.py"))
         if PACKAGE / "engine.py" in files:  # what scores is imported by its name too
             files += sources(*MEASURES) + sorted((self.project.root / "book" / "results").glob("*.*"))
+            files += (self.project.root / "book" / "profiles").glob("paper.toml")  # chapter 12 says what it would cost
         files += [self.executed(each) for each in self.names if each != LEDGER] if name == LEDGER else []
         for path in files:
             digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
