@@ -292,7 +292,11 @@ PERTURBED = {
     "08_arithmetic": {"modulus": "55"},
     "09_tasks_and_shifts": {"seed": "1"},
     "10_sweep": {"encodings": "['ape']"},
+    "11_positions": {"encodings": "['rope']"},
+    "12_depth_width": {"depths": "[1]"},
     "13_w1_monitor": {"seed": "1"},
+    "14_arithmetic_generalisation": {"modulus": "13"},
+    "15_learning_the_solution": {"seed": "1"},
     "16_claims": {"sources": "['A']"},
 }
 
