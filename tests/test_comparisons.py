@@ -74,7 +74,7 @@ def test_the_fast_intervals_are_those_of_the_cluster_bootstrap():
 
 def test_a_mean_needs_one_value_a_row():
     table, rng = _runs(), np.random.default_rng(0)
-    with pytest.raises(InputError, match="values = .3 of them. is not allowed"):
+    with pytest.raises(InputError, match=r"values = .3 of them. is not allowed"):
         comparisons.mean(table, np.zeros(3), ["task"], rng)
     value, low, high = comparisons.mean(table.assign(lone=0), table.risk.to_numpy(), ["lone"], rng)
     assert value == pytest.approx(table.risk.mean())

@@ -47,6 +47,12 @@ def test_rows_come_back_by_their_run(folder):
     assert published.lacking(GRID, folder) == [RUNS[2]]
 
 
+def test_the_file_reads_well_without_this_package(folder):
+    plain = pd.read_csv(folder / "published.csv.gz")
+    assert plain.control.isna().all() and plain.passed_gate.tolist() == [True, True, False, False]
+    assert plain.train_length.tolist() == [32] * 4 and plain.length.tolist() == [32, 40] * 2
+
+
 def test_a_run_that_differs_in_any_field_is_another_run(folder):
     other = Grid((Run(task="dyck", encoding="rope", depth=1, width=16, options=(("k", 2),)),), published="published")
     assert published.lacking(other, folder) == list(other.runs)

@@ -161,7 +161,8 @@ def _text(kept: dict[Run, tuple[dict, ...]]) -> bytes:
 
     rows = []
     for run, each in kept.items():
-        fields = {COLUMNS[name]: _cell(value) for name, value in json.loads(run.canonical()).items()}
+        given = json.loads(run.canonical())
+        fields = {COLUMNS[name]: "" if value == "" else _cell(value) for name, value in given.items()}
         rows += [fields | {name: _cell(_short(value)) for name, value in row.items()} for row in each]
     return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n").encode()
 
