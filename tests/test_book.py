@@ -333,7 +333,7 @@ def test_every_page_carries_stamp_and_provenance(smoke_book):
     for path in found:
         text = path.read_text(encoding="utf-8")
         assert text.count("smoke: the numbers mean nothing") >= 1, path
-        for key in ("commit", "profile", "rendered", "machine", "versions", "trained runs in this book"):
+        for key in ("commit", "profile", "rendered", "machine", "versions", "trained runs, summed over pages"):
             assert f"<dt>{key}</dt>" in text, (path, key)
     for name in NAMES:
         text = (smoke_book.html / "notebooks" / f"{name}.html").read_text(encoding="utf-8")

@@ -194,7 +194,7 @@ def sweep(
         if progress.failed:
             said = "\n".join(f"  {name}: {message}" for name, message in progress.failed.items())
             raise BuildFailed(f"{len(progress.failed)} runs failed; the others are in the store:\n{said}")
-    return {name: len(union(each)) for name, each in grids.items()}
+    return {name: len(union(grid for grid in each if not grid.published)) for name, each in grids.items()}
 
 
 def execute(

@@ -113,7 +113,7 @@ def _provenance(sources: Path, records: Mapping[str, dict], settings: Profile) -
         "rendered": now(),
         "machine": machine(),
         "versions": listed(versions()),
-        "trained runs in this book": sum(record["runs"] for record in records.values()),
+        "trained runs, summed over pages": sum(record["runs"] for record in records.values()),
     }
     pages = {
         f"notebooks/{name}": {
