@@ -194,9 +194,14 @@ def test_what_decides_an_executed_notebook(project):
     assert Edition(project, "laptop").key("01_small") != key
     (project.root / "book" / "results").mkdir()
     (project.root / "book" / "results" / "published.csv.gz").write_bytes(b"rows")
-    assert edition.key("01_small") != key
+    assert edition.key("01_small") == key  # it reads no rows
     write(project.root, "k")
     assert edition.key("01_small") != key
+    path = project.root / "notebooks" / "01_small.md"
+    path.write_text(path.read_text().replace("import require", "import engine, require"))
+    reading = edition.key("01_small")
+    (project.root / "book" / "results" / "published.csv.gz").write_bytes(b"other rows")
+    assert edition.key("01_small") != reading
 
 
 # The set-up -------------------------------------------------------------------------------------------------------
@@ -292,10 +297,10 @@ PERTURBED = {
     "08_arithmetic": {"modulus": "55"},
     "09_tasks_and_shifts": {"seed": "1"},
     "10_sweep": {"encodings": "['ape']"},
-    "11_positions": {"encodings": "['rope']"},
-    "12_depth_width": {"depths": "[1]"},
+    "11_positions": {"extended_depths": "[2]"},
+    "12_depth_width": {"deep_depths": "[1, 2]"},
     "13_w1_monitor": {"seed": "1"},
-    "14_arithmetic_generalisation": {"modulus": "13"},
+    "14_arithmetic_generalisation": {"modulus": "27"},
     "15_learning_the_solution": {"seed": "1"},
     "16_claims": {"sources": "['A']"},
 }

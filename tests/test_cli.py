@@ -242,4 +242,4 @@ def test_w1_says_what_is_wrong_in_one_sentence(tmp_path, call):
 
 def test_sweep_says_what_is_missing(call):
     code, out, _ = call("sweep", "--profile", "smoke", "--status")
-    assert code == 0 and "runs are there" in out
+    assert code == 0 and "runs are in the store" in out and "runs are in published.csv.gz" in out
