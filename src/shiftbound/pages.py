@@ -102,9 +102,7 @@ def render(
         raise BuildFailed("Jupyter Book refused the pages:\n" + "\n".join(told or said[-40:]))
     html = folder / "_build" / "html"
     shutil.copyfile(stage / MARK, html / MARK)
-    index = (
-        html / "index.html"
-    )  # it only leads on to the introduction; without an icon a browser asks the server for one
+    index = html / "index.html"  # it only leads on; a browser asks the server for an icon where a page names none
     index.write_text('<!DOCTYPE html><link rel="icon" href="data:,">' + index.read_text(encoding="utf-8"), "utf-8")
     return html
 
