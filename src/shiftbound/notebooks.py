@@ -221,7 +221,7 @@ def execute(
             papermill.execute_notebook(
                 start, end, dict(values), kernel_name="python3", cwd=folder, progress_bar=False, log_output=False,
                 execution_timeout=seconds, request_save_on_cell_execute=False,
-                extra_arguments=["--Application.log_level=40"],
+                extra_arguments=["--Application.log_level=50"],  # a kernel calls its own shutdown an error
             )  # fmt: skip
         except PapermillExecutionError as error:
             raise NotebookFailed(_failure(source.stem, nbformat.read(end, as_version=4), error)) from None
