@@ -30,7 +30,7 @@ def exact_form(
     Head 0 counts +1 at an open, -1 at a close, 0 at BOS; rounded, so exactly. Its logit is, with B = ``strength``,
     lambda = ``penalty`` and C = lambda - B ({prf:ref}`thm-learn-form`),
 
-    $$ z_ij = B [j is an open] - C [j is none] - lambda (c_i - c_j)^2, $$
+    $$ z_ij = B [j is an open] - C [j is no open] - lambda (c_i - c_j)^2, $$
 
     and its value the open's type; the answer is the type that gets more than half of the stick, none if none does. The
     other heads and the MLP write nothing. LayerNorm changes the scale alone, since each embedding u comes with -u.
